@@ -126,14 +126,14 @@ def _minimum(parameters: Parameters, budget: float, guess: float, gap: float) ->
 
     def dual(multiplier: float) -> Tangent:
         """Return D = λM + Σ_i max_k max(0, (G_k − λC/q)/L_k)."""
-        earned = spent = 0.0
+        net = spending = 0.0
         for start in range(0, n, CHUNK):
             more, cost = _summed(parameters, multiplier, start, min(start + CHUNK, n))
-            earned, spent = earned + more, spent + cost
-        return Tangent(multiplier, earned, spent, budget)
+            net, spending = net + more, spending + cost
+        return Tangent(multiplier, net, spending, budget)
 
     best = least_dual(dual, budget, partial(_largest, parameters), guess, gap)
-    return ColumnsRelaxation(best.value, best.multiplier, best.spent)
+    return ColumnsRelaxation(best.value, best.multiplier, best.spending)
 
 
 @compiled
@@ -141,7 +141,7 @@ def _summed(
     parameters: Parameters, multiplier: float, start: int, stop: int
 ) -> tuple[float, float]:
     """Return Σ max_k max(0, (G_k − λC/q)/L_k) over some sources, and what they spend per step."""
-    earned, spent = 0.0, 0.0
+    net, spending = 0.0, 0.0
     full, decay, ages = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     for first in range(start, stop, _BLOCK):
         size = min(_BLOCK, stop - first)
@@ -157,12 +157,12 @@ def _summed(
             aged = decay[j] * ages[j]
             content = aged * (1.0 - decayed(aged)[1])
             if fail > 0.0:
-                missed = fail * -math.expm1(-decay[j] * delay)
-                content = (success * content + missed) / (success + missed)
+                retry_loss = fail * -math.expm1(-decay[j] * delay)
+                content = (success * content + retry_loss) / (success + retry_loss)
             crawls = cost_of(parameters, i) / (success * ages[j] + delay * fail)
-            earned += max(success * full[j] * content - multiplier, 0.0) * crawls
-            spent += crawls
-    return earned, spent
+            net += max(success * full[j] * content - multiplier, 0.0) * crawls
+            spending += crawls
+    return net, spending
 
 
 @compiled

@@ -40,7 +40,7 @@ class SingleArm(Protocol):
 
 
 class Information(StrEnum):
-    """What is known of the content of a fleet before it is crawled."""
+    """The information about the content of a fleet before it is crawled."""
 
     DETERMINISTIC = "deterministic"
     UNOBSERVED = "not observed"
@@ -67,15 +67,15 @@ _INFORMED = (
 
 
 def information(task: Task) -> Information:
-    """Return what a crawler of the task knows of the content before crawling."""
+    """Return the information that a crawler of the task has about the content before crawling."""
     arrivals, observed = task.arrivals, task.observed
     if not arrivals.random:
         return Information.DETERMINISTIC
     if arrivals.stateful:
         return Information.UNKNOWN
     signalled = bool((~observed & (task.sources.recall > 0)).any())
-    known = isinstance(arrivals, Arrivals) and not task.sources.is_capped
-    if not arrivals.exponential and (observed.any() or signalled or not known):
+    has_exact_arm = isinstance(arrivals, Arrivals) and not task.sources.is_capped
+    if not arrivals.exponential and (observed.any() or signalled or not has_exact_arm):
         return Information.UNKNOWN
     if not observed.any():
         return Information.SIGNALS if signalled else Information.UNOBSERVED
@@ -97,10 +97,12 @@ def arm_of(task: Task, sources: Sources | None = None) -> SingleArm:
         ValueError: there are too many different sources to tabulate.
     """
     fleet = task.sources if sources is None else sources
-    known = information(task)
-    if known.is_informed and isinstance(task.arrivals, Arrivals):
+    knowledge = information(task)
+    if knowledge.is_informed and isinstance(task.arrivals, Arrivals):
         return ObservedArm(at_once(fleet), task.observed, utility_of(task))
-    return renewal_arm(fleet, EXPONENTIAL if known is Information.UNKNOWN else task.arrivals.decay)
+    return renewal_arm(
+        fleet, EXPONENTIAL if knowledge is Information.UNKNOWN else task.arrivals.decay
+    )
 
 
 def at_once(sources: Sources) -> Sources:
@@ -119,9 +121,9 @@ def at_once(sources: Sources) -> Sources:
     """
     if not (sources.recall * sources.signal_delay).any():
         return sources
-    lost = 1.0 + sources.decay_rate * sources.signal_delay
+    factor = 1.0 + sources.decay_rate * sources.signal_delay
     return sources.replaced(
-        recall=sources.recall / lost, precision=sources.precision / lost, signal_delay=0.0
+        recall=sources.recall / factor, precision=sources.precision / factor, signal_delay=0.0
     )
 
 

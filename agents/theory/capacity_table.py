@@ -48,7 +48,7 @@ class IndexTable:
 
     Arguments:
         arm: whose sources have capacities, or under another decay function than the exponential.
-            In a batch, sources without capacities are passed over: what is found there is no index.
+            In a batch, sources without capacities are passed over: their values are no index.
 
     The exact table costs the content and index of every source at every age; nodes cost .025 ms per
     different source, and .4 ms where up to 40 % of crawls fail. It is made for all fleets of a
@@ -81,8 +81,8 @@ class IndexTable:
             *(sources.arrival_rate, sources.decay_rate, sources.capacity),
             *(sources.failure_rate, sources.crawl_delay),
         )
-        stacked = np.stack([np.broadcast_to(p, shape)[capped] for p in parameters])
-        kinds, kind = np.unique(stacked, axis=1, return_inverse=True)
+        rows = np.stack([np.broadcast_to(p, shape)[capped] for p in parameters])
+        kinds, kind = np.unique(rows, axis=1, return_inverse=True)
         n = kinds.shape[1]
         self._nodes = int(np.clip(_MOST_BYTES / 8 / n, _NODES // 2, _NODES))
         self._exact = self._nodes // 4
@@ -95,7 +95,7 @@ class IndexTable:
         for first in range(0, n, _KINDS):
             rate, decay, most, p, delay = kinds[:, first : first + _KINDS]
             some = Sources(rate, 1.0, decay, 1.0, sources.period, (), delay, most, p)
-            content[first : first + _KINDS], index[first : first + _KINDS] = self._computed(some)
+            content[first : first + _KINDS], index[first : first + _KINDS] = self._compute(some)
         self._content, self._index = content.ravel(), index.ravel()
 
     def __call__(self, value: FloatArray) -> FloatArray:
@@ -114,13 +114,13 @@ class IndexTable:
         with np.errstate(divide="ignore", invalid="ignore"):
             weight = np.where(after > before, (x - before) / (after - before), 1.0)
             weight = np.clip(weight, 0.0, 1.0)
-            found = start + weight * (end - start)
+            index = start + weight * (end - start)
             if self._exact < self._nodes:
                 slope = start / before + weight * (end / after - start / before)
-                found = np.where(low - base < self._exact, found, slope * np.minimum(x, after))
-        return found * self._scale
+                index = np.where(low - base < self._exact, index, slope * np.minimum(x, after))
+        return index * self._scale
 
-    def _computed(self, sources: Sources) -> tuple[FloatArray, FloatArray]:
+    def _compute(self, sources: Sources) -> tuple[FloatArray, FloatArray]:
         """Return content and index at the nodes, each (n, nodes)."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             items = sources.arrival_rate * sources.period
@@ -137,8 +137,8 @@ class IndexTable:
             place = (j - self._exact - some) / (self._nodes - 1 - self._exact - some)
             around = np.clip(np.nan_to_num(start + place * (end - start)), self._exact, full)
         around = np.maximum(around, self._exact)
-        grown = self._exact * ratio ** np.clip(j - self._exact, 0, some)
-        age = np.where(j <= self._exact + some, grown, around)
+        geometric = self._exact * ratio ** np.clip(j - self._exact, 0, some)
+        age = np.where(j <= self._exact + some, geometric, around)
         age = np.sort(np.where(j <= self._exact, j, age), axis=0)
         age = np.where(full <= self._nodes - 1, j, age)
         shapes, which = np.unique(sources.capacity, return_inverse=True)
@@ -166,7 +166,7 @@ def _content(
     age: float,
     rate: float,
     decay: float,
-    held: float,
+    ceiling: float,
     start: float,
     step: float,
     p: FloatArray,
@@ -179,7 +179,7 @@ def _content(
     Each of the three terms is divided by μ on its own, so little decay costs no digits.
 
     rate, decay: ΛT and μT.
-    held: (1 − r^K) Λ/μ.
+    ceiling: (1 − r^K) Λ/μ.
     start, step, p, density: P(K, ·) and its derivative at points in equal steps.
     """
     came, gap = rate * age, decay * age
@@ -188,7 +188,7 @@ def _content(
     far = (p_more - p_at) / gap
     slope = slope if gap < _NEAR else far
     items = came * ((1.0 - decayed(gap)[1]) * (1.0 - p_at) - slope)
-    return min(max(items / held + p_more, 0.0), 1.0)
+    return min(max(items / ceiling + p_more, 0.0), 1.0)
 
 
 @inlined
@@ -231,21 +231,21 @@ def _fill(
     for i in range(len(ages)):
         rate, decay, most, failing, delay = rows[:, i]
         ratio, success = decay / rate, 1.0 - failing
-        held = -expm1(-most * log1p(ratio)) / ratio if ratio > _TINY else most
+        ceiling = -expm1(-most * log1p(ratio)) / ratio if ratio > _TINY else most
         own, age, now, gamma = which[i], ages[i], content[i, 1:], index[i, 1:]
         start, step = grid[0, own], grid[1, own]
         p_own, density_own = p[own], density[own]
         odds, retried = 1.0, 0.0
         for j in range(nodes):
-            now[j] = _content(age[j], rate, decay, held, start, step, p_own, density_own)
+            now[j] = _content(age[j], rate, decay, ceiling, start, step, p_own, density_own)
             reward[j] = later[j] = 0.0
         while odds > _LEAST:
             for j in range(nodes):
                 t = age[j] + retried
-                first[j] = _content(t, rate, decay, held, start, step, p_own, density_own)
+                first[j] = _content(t, rate, decay, ceiling, start, step, p_own, density_own)
             for j in range(nodes):
                 t = age[j] + retried + 1.0
-                second[j] = _content(t, rate, decay, held, start, step, p_own, density_own)
+                second[j] = _content(t, rate, decay, ceiling, start, step, p_own, density_own)
             for j in range(nodes):
                 reward[j] += odds * success * first[j]
                 later[j] += odds * success * second[j]
@@ -255,10 +255,10 @@ def _fill(
                 break
         highest = 0.0
         for j in range(nodes):
-            gained, next_gained = reward[j] + odds * first[j], later[j] + odds * second[j]
+            gain, next_gain = reward[j] + odds * first[j], later[j] + odds * second[j]
             length = age[j] + delay * failing / success
-            net = success * (gained - length * (next_gained - gained))
-            highest = max(highest, min(max(net, 0.0), success * gained))
+            net = success * (gain - length * (next_gain - gain))
+            highest = max(highest, min(max(net, 0.0), success * gain))
             gamma[j] = highest
 
 

@@ -41,14 +41,14 @@ def chain_index(
     identity, arms = np.eye(s), np.arange(n)
     active = np.zeros((n, s), dtype=bool)
     index, level = np.zeros((n, s)), np.full(n, np.inf)
-    spent = np.zeros((n, s, 2))
-    spent[..., 1] = cost[:, None]
-    both = np.stack([reward, spent], axis=-1)  # (N, S, 2, 2): reward and cost of each action
+    expense = np.zeros((n, s, 2))
+    expense[..., 1] = cost[:, None]
+    both = np.stack([reward, expense], axis=-1)  # (N, S, 2, 2): reward and cost of each action
     for _ in range(s):
         action = active.astype(np.intp)[..., None]
         law = np.take_along_axis(transition, action[..., None], axis=2)[:, :, 0]
-        gained = np.take_along_axis(both, action[..., None], axis=2)[:, :, 0]
-        value = np.linalg.solve(identity - discount * law, gained)  # (N, S, 2)
+        of_policy = np.take_along_axis(both, action[..., None], axis=2)[:, :, 0]
+        value = np.linalg.solve(identity - discount * law, of_policy)  # (N, S, 2)
         q = both + discount * np.einsum("nsat,ntk->nsak", transition, value)
         more = q[:, :, 1] - q[:, :, 0]  # reward and cost by which activating differs
         at = np.where(

@@ -38,15 +38,15 @@ class CheckedArm:
     Arguments:
         sources: the fleet; failures and capacities are ignored.
         cost: c > 0, budget units, of a check.
-        found: C' ≥ 0, budget units, (N,) or (B, N), of what a check finds.
+        surcharge: C' ≥ 0, budget units, (N,) or (B, N), of what a check finds.
 
     >>> arm = CheckedArm(Sources(0.1, 1.0, 0.5), 0.1, np.array([0.9]))
     >>> arm.index_at_age(np.array([[1.0], [3.0], [30.0]])).ravel().round(4)
     array([0.2863, 0.4804, 0.4804])
     """
 
-    def __init__(self, sources: Sources, cost: float, found: FloatArray) -> None:
-        self.sources, self._cost, self._found = sources, cost, found
+    def __init__(self, sources: Sources, cost: float, surcharge: FloatArray) -> None:
+        self.sources, self._cost, self._surcharge = sources, cost, surcharge
         items = np.maximum(sources.arrival_rate * sources.period, _SLOWEST)
         one = np.ones_like(sources.cost)
         self._content = ClosedForm(sources.ceiling, one, sources.decay_per_step)
@@ -58,12 +58,12 @@ class CheckedArm:
         """Return the Whittle index `age` steps after the source was empty, (..., N), utility per
         budget unit."""
         early = np.minimum(age, self._peak)
-        spent = self._cost + self._found * self._finds.index_at_age(early)
-        return np.where(age < self._peak, self._content.index_at_age(early) / spent, self._most)
+        charge = self._cost + self._surcharge * self._finds.index_at_age(early)
+        return np.where(age < self._peak, self._content.index_at_age(early) / charge, self._most)
 
-    def _spent(self, age: FloatArray) -> FloatArray:
+    def _mean_cost(self, age: FloatArray) -> FloatArray:
         """Return C_k, budget units, in the shape of `age`."""
-        return self._cost - self._found * np.expm1(-self._items * age)
+        return self._cost - self._surcharge * np.expm1(-self._items * age)
 
     @cached_property
     def _peak(self) -> FloatArray:
@@ -71,7 +71,7 @@ class CheckedArm:
         longest = np.ceil(_FULL / np.minimum(self.sources.decay_per_step, 1.0)) + 1.0
 
         def falls(age: FloatArray) -> BoolArray:
-            now, then = (self.sources.content_at(k) / self._spent(k) for k in (age, age + 1.0))
+            now, then = (self.sources.content_at(k) / self._mean_cost(k) for k in (age, age + 1.0))
             return then <= now
 
         return _first_age(falls, longest)
@@ -79,7 +79,7 @@ class CheckedArm:
     @cached_property
     def _most(self) -> FloatArray:
         """The largest x_k/C_k, utility / budget unit, in the shape of the fleet."""
-        most: FloatArray = self.sources.content_at(self._peak) / self._spent(self._peak)
+        most: FloatArray = self.sources.content_at(self._peak) / self._mean_cost(self._peak)
         return most
 
     def net_reward(self, multiplier: FloatArray) -> FloatArray:
@@ -87,7 +87,7 @@ class CheckedArm:
         shape = np.broadcast_shapes(np.shape(multiplier), self._items.shape)
         peak = np.broadcast_to(self._peak, shape)
         age = _first_age(lambda k: self.index_at_age(k) >= multiplier, peak)
-        net = (self.sources.content_at(age) - multiplier * self._spent(age)) / age
+        net = (self.sources.content_at(age) - multiplier * self._mean_cost(age)) / age
         return np.maximum(net, 0.0)
 
     def max_multiplier(self) -> FloatArray:

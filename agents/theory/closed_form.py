@@ -81,9 +81,9 @@ def decayed(z: float) -> tuple[float, float]:
     bend = bend * r - 0.16666666666666666
     bend = (bend * r + 0.5) * r
     n = np.float64(shifted).view(np.int64)
-    kept = (1.0 - (r - r * bend)) * float(np.int64((1023 - n) << 52).view(np.float64))
-    later = ((z - 1.0) + kept) / z
-    return kept, bend if halvings == 0.0 else later
+    survival = (1.0 - (r - r * bend)) * float(np.int64((1023 - n) << 52).view(np.float64))
+    later = ((z - 1.0) + survival) / z
+    return survival, bend if halvings == 0.0 else later
 
 
 @inlined
@@ -93,11 +93,11 @@ def time_constants(level: float) -> float:
 
     With 1 − y = 2^−n (1 + f) it is n ln 2 − 2 artanh(f/(2 + f)), a polynomial.
     """
-    left = 1.0 - level
-    bits = np.float64(left).view(np.int64)
+    rest = 1.0 - level
+    bits = np.float64(rest).view(np.int64)
     # 1/√2 ≤ 1 + f < √2
     halvings = 1023 - ((bits + 0x95F6400000000) >> 52)
-    f = left * float(np.int64((1023 + halvings) << 52).view(np.float64)) - 1.0
+    f = rest * float(np.int64((1023 + halvings) << 52).view(np.float64)) - 1.0
     f = -level if halvings == 0 else f
     s = f / (2.0 + f)
     t = s * s
@@ -137,16 +137,18 @@ def age_index(age: float, decay: float, curvature: float, full: float) -> float:
     180.401
     """
     aged = age * decay
-    kept, bend = decayed(aged)
-    return decayed_index(aged, kept, bend, curvature, full)
+    survival, bend = decayed(aged)
+    return decayed_index(aged, survival, bend, curvature, full)
 
 
 @inlined
-def decayed_index(aged: float, kept: float, bend: float, curvature: float, full: float) -> float:
-    """Return what `age_index` does, given `aged` = km, e^−km and g(km)/km."""
+def decayed_index(
+    aged: float, survival: float, bend: float, curvature: float, full: float
+) -> float:
+    """Return `age_index`, given `aged` = km, e^−km and g(km)/km."""
     rate = 1.0 - curvature  # (1 − α)/m
     near = (full * aged) * (rate * (aged - aged * bend) + (curvature - bend))
-    far = full * (1.0 - kept * (1.0 + min(aged, _GONE) * rate))
+    far = full * (1.0 - survival * (1.0 + min(aged, _GONE) * rate))
     return near if aged < 0.5 else far
 
 
@@ -168,13 +170,13 @@ def closed_form(steps: float, level: float, decay: float, curvature: float, full
     0.25170734810429524
     """
     aged = steps * decay
-    kept, bend = decayed(aged)
+    survival, bend = decayed(aged)
     rate = 1.0 - curvature
     near = (full * aged) * (rate * level + (curvature - bend))
-    far = full * ((1.0 - kept) - min(aged, _GONE) * rate * (1.0 - level))
-    lost, lost_early = 1.0 - kept, aged - aged * bend
-    lost = lost_early if aged < 0.5 else lost
-    first = full * lost * level
+    far = full * ((1.0 - survival) - min(aged, _GONE) * rate * (1.0 - level))
+    loss, early_loss = 1.0 - survival, aged - aged * bend
+    loss = early_loss if aged < 0.5 else loss
+    first = full * loss * level
     index = near if aged <= _NEAR else far
     return first if steps <= 1.0 else index
 
@@ -227,10 +229,10 @@ def discounted_index(
     level = x / ceiling
     steps = whole_steps(time_constants(level) / decay)
     rate, loss = -log(discount), -expm1(-decay)  # ℓ, 1 − α
-    spent = -expm1(-steps * rate)  # 1 − δ^η
-    horizon = spent / (1.0 - discount)  # Σ_{j<η} δ^j
+    total_discount = -expm1(-steps * rate)  # 1 − δ^η
+    horizon = total_discount / (1.0 - discount)  # Σ_{j<η} δ^j
     gamma = horizon * loss * level
-    gamma += spent * (1.0 - loss) * (level + expm1(-decay * (steps - 1.0)))
+    gamma += total_discount * (1.0 - loss) * (level + expm1(-decay * (steps - 1.0)))
     if steps > 1.0:
         aged, discounted = steps * decay, steps * rate
         gamma += aged * (curvature - decayed(aged)[1])
@@ -250,7 +252,7 @@ class Retries(NamedTuple):
     """
 
     success: float  # q
-    kept: float  # q a
+    factor: float  # q a
     slope: float  # (dp/q)(1−α)
     bend: float  # (p/q)(d g(m) − g(dm))/m
 
@@ -260,10 +262,10 @@ def retries(failure_rate: float, delay: float, decay: float) -> Retries:
     """Return the constants of a source; `delay` is d."""
     success, aged = 1.0 - failure_rate, delay * decay
     curvature, later = decayed(decay)[1], decayed(aged)[1]
-    missed, odds = failure_rate * (aged * (1.0 - later)), failure_rate / success
+    retry_loss, odds = failure_rate * (aged * (1.0 - later)), failure_rate / success
     return Retries(
         success,
-        success * success / (success + missed),
+        success * success / (success + retry_loss),
         odds * (aged * (1.0 - curvature)),
         odds * (delay * (curvature - later)),
     )
@@ -275,7 +277,7 @@ def _with_retries(
 ) -> float:
     """Return the index where crawls may fail, given that of Theorem 1 at y = `level`."""
     more = (full * failing.slope) * level + (full * decay) * failing.bend
-    index = failing.kept * max(theorem + more, 0.0)
+    index = failing.factor * max(theorem + more, 0.0)
     return theorem if failing.success == 1.0 else index
 
 
@@ -285,8 +287,8 @@ def retried_age_index(
 ) -> float:
     """Return `age_index` where crawls may fail: of a source first tried at this age."""
     aged = age * decay
-    kept, bend = decayed(aged)
-    level = aged - aged * bend if aged < 0.5 else 1.0 - kept
+    survival, bend = decayed(aged)
+    level = aged - aged * bend if aged < 0.5 else 1.0 - survival
     return _with_retries(age_index(age, decay, curvature, full), level, decay, full, failing)
 
 
@@ -344,7 +346,7 @@ def retried_age_reaching(
         return 1.0
     rate, share = 1.0 - curvature, level / full
     if failing.success < 1.0:
-        share = (share / failing.kept - decay * failing.bend) / (1.0 + failing.slope)
+        share = (share / failing.factor - decay * failing.bend) / (1.0 + failing.slope)
         rate /= 1.0 + failing.slope
     target = time_constants(max(share, 0.0)) if share < 1.0 else 50.0
     z = _from_above(target)
@@ -387,7 +389,7 @@ def age_reaching(level: float, decay: float, curvature: float, full: float) -> f
 
 @compiled
 def ages_reaching(
-    reached: FloatArray, decay: FloatArray, full: FloatArray, work: FloatArray
+    levels: FloatArray, decay: FloatArray, full: FloatArray, work: FloatArray
 ) -> None:
     """Replace the levels of K sources by `age_reaching` of them.
 
@@ -396,32 +398,32 @@ def ages_reaching(
     hardly anything has decayed.
 
     Arguments:
-        reached: (K,) levels, then ages.
+        levels: (K,) levels, then ages.
         decay, full: (K,).
         work: (3, W), W ≥ K, temporary.
     """
     target, rate, z = work[0], work[1], work[2]
-    for j in range(reached.size):
-        target[j] = time_constants(min(reached[j] / full[j], _BELOW_1))
+    for j in range(levels.size):
+        target[j] = time_constants(min(levels[j] / full[j], _BELOW_1))
         rate[j] = 1.0 - decayed(decay[j])[1]
-    for j in range(reached.size):
+    for j in range(levels.size):
         z[j] = _from_above(target[j])
     for _ in range(_STEPS - 1):
-        for j in range(reached.size):
+        for j in range(levels.size):
             z[j] = _descended(z[j], target[j], rate[j])
-    for j in range(reached.size):
-        level, last = reached[j], _descended(z[j], target[j], rate[j])
+    for j in range(levels.size):
+        level, last = levels[j], _descended(z[j], target[j], rate[j])
         real = max(last / decay[j], 0.5)
         age = np.ceil(real)
         apart = min(age - real, real - (age - 1.0)) > _DISTANT * age
         near = abs(z[j] - last) < _CONVERGED * last and last > _SHORT
         age = age if apart and near and level < _CLEAR * full[j] else 0.0
         z[j] = age if level <= full[j] else np.inf
-    for j in range(reached.size):
+    for j in range(levels.size):
         if z[j] > 0.0:
-            reached[j] = z[j]
+            levels[j] = z[j]
         else:
-            reached[j] = age_reaching(reached[j], decay[j], decayed(decay[j])[1], full[j])
+            levels[j] = age_reaching(levels[j], decay[j], decayed(decay[j])[1], full[j])
 
 
 # -------------------------------------------------------------------------- in continuous time
@@ -499,9 +501,9 @@ def notice_gain(x: float, more: float, ceiling: float, level: float) -> float:
         return 0.0
     if ceiling <= level:
         return max(x + more - level, 0.0)
-    left = (ceiling - level) / (ceiling - x)
+    rest = (ceiling - level) / (ceiling - x)
     if x + more >= level:
-        return more * (1.0 - left) - (level - x) - (ceiling - level) * log(left)
+        return more * (1.0 - rest) - (level - x) - (ceiling - level) * log(rest)
     part = more / (ceiling - x)
     return (ceiling - level) * (-log1p(-part) - part)
 
@@ -526,9 +528,9 @@ def _each_content_index(
             for i in range(state.size):
                 index[i] = theorem_1(state[i], ceiling[i], cost[i], decay[i], curvature[i])
             continue
-        success, kept, slope, bend = failing[0, p], failing[1, p], failing[2, p], failing[3, p]
+        success, factor, slope, bend = failing[0, p], failing[1, p], failing[2, p], failing[3, p]
         for i in range(state.size):
-            one = Retries(success[i], kept[i], slope[i], bend[i])
+            one = Retries(success[i], factor[i], slope[i], bend[i])
             index[i] = content_index(state[i], ceiling[i], cost[i], decay[i], curvature[i], one)
 
 
@@ -555,9 +557,9 @@ def _each_age_index(
             for i in range(steps.size):
                 index[i] = age_index(steps[i], decay[i], curvature[i], full[i])
             continue
-        success, kept, slope, bend = failing[0, p], failing[1, p], failing[2, p], failing[3, p]
+        success, factor, slope, bend = failing[0, p], failing[1, p], failing[2, p], failing[3, p]
         for i in range(steps.size):
-            one = Retries(success[i], kept[i], slope[i], bend[i])
+            one = Retries(success[i], factor[i], slope[i], bend[i])
             index[i] = retried_age_index(steps[i], decay[i], curvature[i], full[i], one)
 
 
@@ -571,26 +573,26 @@ def _each_age_reaching(
     out: FloatArray,
 ) -> None:
     n = level.shape[1]
-    which, reached, work = np.empty(n, np.int64), np.empty(n), np.empty((5, n))
+    which, levels, work = np.empty(n, np.int64), np.empty(n), np.empty((5, n))
     for r in range(len(level)):
         p, count = r % table.shape[1], 0
         for i in range(n):
             out[r, i] = longest[r, i]
             # The index is u*/C at most.
             if shortest[r, i] + 1.0 < longest[r, i] and level[r, i] <= table[4, p, i]:
-                which[count], reached[count] = i, level[r, i]
+                which[count], levels[count] = i, level[r, i]
                 work[0, count], work[1, count] = table[2, p, i], table[4, p, i]
                 count += 1
         if failing.size == 0:
-            ages_reaching(reached[:count], work[0, :count], work[1, :count], work[2:])
+            ages_reaching(levels[:count], work[0, :count], work[1, :count], work[2:])
         for j in range(count):
             i = which[j]
             if failing.size:
                 f = failing[:, p, i]
                 one = Retries(f[0], f[1], f[2], f[3])
                 decay, curvature, full = table[2, p, i], table[3, p, i], table[4, p, i]
-                reached[j] = retried_age_reaching(reached[j], decay, curvature, full, one)
-            out[r, i] = min(max(reached[j], shortest[r, i] + 1.0), longest[r, i])
+                levels[j] = retried_age_reaching(levels[j], decay, curvature, full, one)
+            out[r, i] = min(max(levels[j], shortest[r, i] + 1.0), longest[r, i])
 
 
 @compiled
@@ -619,9 +621,9 @@ def remainder_ratio(z: ArrayLike) -> FloatArray:
     >>> remainder_ratio([0.0, 1e-9, 1.0])
     array([0.00000000e+00, 5.00000000e-10, 3.67879441e-01])
     """
-    given = np.array(z, dtype=np.float64, order="C")
-    out = np.empty_like(given)
-    _each_remainder_ratio(given.reshape(-1), out.reshape(-1))
+    points = np.array(z, dtype=np.float64, order="C")
+    out = np.empty_like(points)
+    _each_remainder_ratio(points.reshape(-1), out.reshape(-1))
     return out
 
 
@@ -632,9 +634,9 @@ def continuous_age_index(z: ArrayLike) -> FloatArray:
     >>> continuous_age_index([0.0, 1.0, np.inf]).round(4)
     array([0.    , 0.2642, 1.    ])
     """
-    given = np.array(z, dtype=np.float64, order="C")
-    out = np.empty_like(given)
-    _each_continuous_index(given.reshape(-1), out.reshape(-1))
+    points = np.array(z, dtype=np.float64, order="C")
+    out = np.empty_like(points)
+    _each_continuous_index(points.reshape(-1), out.reshape(-1))
     return out
 
 
@@ -670,9 +672,9 @@ class ClosedForm:
         self._table = np.array([np.atleast_2d(row) for row in rows])
         self._failing = np.empty((4, 0, 0))
         if failure_rate is not None:
-            given = np.array(np.broadcast_arrays(failure_rate, delay, decay), dtype=np.float64)
+            columns = np.array(np.broadcast_arrays(failure_rate, delay, decay), dtype=np.float64)
             self._failing = np.empty((4, *self._table.shape[1:]))
-            _each_retries(given.reshape(3, -1), self._failing.reshape(4, -1))
+            _each_retries(columns.reshape(3, -1), self._failing.reshape(4, -1))
 
     def index(self, x: FloatArray, discount: float = 1.0) -> FloatArray:
         """Return the index of states x ≥ 0, (..., N) utility / budget unit: `theorem_1`, or

@@ -59,18 +59,18 @@ def deadline_bound(
     fleet = simplified(sources.replaced(capacity=np.inf, crawl_delay=0.0))
     batch = fleet.replaced(period=fleet.period * steps)
     if steps == 1 or budget_rule == "average":
-        found = relaxation(batch, budget * steps)
-        return Relaxation(found.bound / steps, found.multiplier)
-    kept = np.exp(-fleet.decay_per_step * np.arange(steps)[:, None])  # α^l, (D, N)
+        solution = relaxation(batch, budget * steps)
+        return Relaxation(solution.bound / steps, solution.multiplier)
+    survival = np.exp(-fleet.decay_per_step * np.arange(steps)[:, None])  # α^l, (D, N)
     # Nothing is left so long before the deadline of a source that decays so fast.
-    share, arm, source = np.maximum(kept, 1e-300), ClosedFormArm(batch), np.arange(len(batch))
-    low, high = (np.broadcast_to(age, kept.shape) for age in (arm.shortest, arm.longest))
+    share, arm, source = np.maximum(survival, 1e-300), ClosedFormArm(batch), np.arange(len(batch))
+    low, high = (np.broadcast_to(age, survival.shape) for age in (arm.shortest, arm.longest))
 
     def best(prices: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return what each source earns per batch net of the prices, and its subgradients."""
+        """Return the net reward of each source per batch, and its subgradients."""
         cost = prices[:, None] * batch.cost
         batches = arm.interval(prices[:, None] / share, low, high)
-        rate = (kept * arm.cycle_reward(batches) - cost) / batches
+        rate = (survival * arm.cycle_reward(batches) - cost) / batches
         step, slopes = rate.argmax(axis=0), np.zeros((len(batch), steps))
         net = rate[step, source]
         slopes[source, step] = np.where(net > 0, -batch.cost / batches[step, source], 0.0)

@@ -50,9 +50,9 @@ def told_rates_bound(sources: Sources, rates: FloatArray, budget: float) -> Rela
     rates = check_array("rates", rates, (None, len(sources)), low=0.0, unit="items / time")
     mean = sources.arrival_rate
     factor = np.divide(rates, mean, out=np.zeros_like(rates), where=mean > 0)
-    inflow, counted = (factor * sources.inflow).T, np.ones(len(rates) + 1)
-    found = episode_relaxation(sources, inflow, np.zeros(len(sources)), budget, counted)
-    return Relaxation(found.bound / len(rates), found.multiplier)
+    inflow, weights = (factor * sources.inflow).T, np.ones(len(rates) + 1)
+    solution = episode_relaxation(sources, inflow, np.zeros(len(sources)), budget, weights)
+    return Relaxation(solution.bound / len(rates), solution.multiplier)
 
 
 def discounted_bound(
@@ -80,12 +80,12 @@ def discounted_bound(
     """
     check_within("discount", discount, 0.0, 1.0, open_low=True)
     inflow = np.tile(sources.inflow[:, None], steps)
-    counted = np.append(discount ** np.arange(float(steps)), 0.0)
-    return episode_relaxation(sources, inflow, content, budget, counted)
+    weights = np.append(discount ** np.arange(float(steps)), 0.0)
+    return episode_relaxation(sources, inflow, content, budget, weights)
 
 
 def episode_relaxation(
-    sources: Sources, inflow: FloatArray, content: FloatArray, budget: float, counted: FloatArray
+    sources: Sources, inflow: FloatArray, content: FloatArray, budget: float, weights: FloatArray
 ) -> Relaxation:
     """Minimise λM Σ_t w_t + Σ_i V_i(λ) over λ ≥ 0, where V_i is the most that source i alone brings
     if a crawl in step t brings w_t (x − λC) and what is left at the end w_T x.
@@ -97,7 +97,7 @@ def episode_relaxation(
         inflow: the mean utility that each step adds, after its crawls, (N, T).
         content: utility at the start, (N,).
         budget: M, budget units / step.
-        counted: w, (T + 1,) ≥ 0.
+        weights: w, (T + 1,) ≥ 0.
 
     Raises:
         ValueError: content has another shape or is negative; or the budget is not positive.
@@ -110,16 +110,16 @@ def episode_relaxation(
 
     def tangent(multiplier: float) -> Tangent:
         charge = multiplier * fleet.cost
-        _each_best(inflow, content, fleet.retention, charge, counted, net, crawls)
+        _each_best(inflow, content, fleet.retention, charge, weights, net, crawls)
         return Tangent(multiplier, float(net.sum()), float(crawls @ fleet.cost), whole)
 
     def top() -> float:
         most = np.maximum(content, inflow.max(axis=-1) / fleet.loss)
         return float((most / fleet.cost).max())
 
-    whole = budget * float(counted[:-1].sum())
-    found = least_dual(tangent, whole, top, gap=_GAP)
-    return Relaxation(found.value, found.multiplier)
+    whole = budget * float(weights[:-1].sum())
+    minimum = least_dual(tangent, whole, top, gap=_GAP)
+    return Relaxation(minimum.value, minimum.multiplier)
 
 
 @compiled
@@ -128,7 +128,7 @@ def _each_best(
     content: FloatArray,
     retention: FloatArray,
     charge: FloatArray,
-    counted: FloatArray,
+    weights: FloatArray,
     net: FloatArray,
     crawls: FloatArray,
 ) -> None:
@@ -144,18 +144,18 @@ def _each_best(
             untouched[t + 1] = retention[i] * untouched[t] + inflow[i, t]
         net[i] = crawls[i] = 0.0
         for t in range(steps + 1):
-            best, last, since, kept = counted[t] * untouched[t], -1, 0.0, 1.0
+            best, last, since, survival = weights[t] * untouched[t], -1, 0.0, 1.0
             close = _ROUNDING * (highest[t] + best)
             for s in range(t - 1, -1, -1):  # the last crawl, and what it has left to this one
-                since += kept * inflow[i, s]
-                kept *= retention[i]
-                if total[s] + counted[t] * since > best:
-                    best, last = total[s] + counted[t] * since, s
-                if highest[s] + counted[t] * (since + kept * untouched[s]) <= best + close:
+                since += survival * inflow[i, s]
+                survival *= retention[i]
+                if total[s] + weights[t] * since > best:
+                    best, last = total[s] + weights[t] * since, s
+                if highest[s] + weights[t] * (since + survival * untouched[s]) <= best + close:
                     break  # no earlier one can be better
-            paid = counted[t] if t < steps else 0.0
-            total[t] = best - paid * charge[i]
-            number[t] = paid + (number[last] if last >= 0 else 0.0)
+            weight = weights[t] if t < steps else 0.0
+            total[t] = best - weight * charge[i]
+            number[t] = weight + (number[last] if last >= 0 else 0.0)
             if total[t] > net[i]:
                 net[i], crawls[i] = total[t], number[t]
             if t < steps:

@@ -77,24 +77,24 @@ def rates_within(
         guess: a multiplier near the one sought, (..., 1); 0: none.
     """
 
-    def spent(rate: FloatArray) -> FloatArray:
+    def spending(rate: FloatArray) -> FloatArray:
         return np.asarray((cost * rate).sum(axis=-1, keepdims=True))
 
-    covered = spent(most) <= budget
-    if covered.all():
+    is_covered = spending(most) <= budget
+    if is_covered.all():
         return most
-    known = near_level(lambda price: spent(rate(price)), budget, enough, guess)
+    bounds = near_level(lambda price: spending(rate(price)), budget, enough, guess)
     low, high = first_where(
-        lambda price: spent(rate(price)) <= budget, enough, tolerance=CLOSE, known=known
+        lambda price: spending(rate(price)) <= budget, enough, tolerance=CLOSE, bounds=bounds
     )
     # Between the bounds the rates are linear in λ to rounding. Where λ meets some u*/C to rounding,
     # as it does when decay is fast, they jump: there any split is best, and this one spends the
     # budget.
     few, many = rate(high), rate(low)
-    missing, step = budget - spent(few), spent(many) - spent(few)
+    missing, step = budget - spending(few), spending(many) - spending(few)
     part = np.clip(np.divide(missing, step, out=np.ones_like(step), where=step > missing), 0.0, 1.0)
     best = np.minimum(few + (many - few) * part, most)
-    return np.where(covered, most, best)
+    return np.where(is_covered, most, best)
 
 
 def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray:
@@ -111,8 +111,8 @@ def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray
     sources = simplified(sources)
     with np.errstate(divide="ignore"):
         interval = 1.0 / frequency
-    brought = sources.ceiling * -np.expm1(-sources.decay_rate * interval)
-    total = sources.period * (frequency * brought).sum(axis=-1)
+    reward = sources.ceiling * -np.expm1(-sources.decay_rate * interval)
+    total = sources.period * (frequency * reward).sum(axis=-1)
     return float(total) if np.ndim(total) == 0 else total
 
 

@@ -171,9 +171,9 @@ class FreshnessArm:
             np.ascontiguousarray(np.broadcast_to(x, shape), dtype=np.float64).reshape(rows)
             for x in (age, pings)
         )
-        found = np.empty(time.shape)
-        _indices(time, count, self._table, found)
-        return found.reshape(shape)
+        index = np.empty(time.shape)
+        _indices(time, count, self._table, index)
+        return index.reshape(shape)
 
     def cycle(self, threshold: ArrayLike) -> Cycle:
         """Return mean length and fresh time of cycles that end when w ≥ `threshold` > 0, (..., N).
@@ -235,26 +235,26 @@ def _value(
         information: b, infinite if no ping is false.
         miss: 1 − p.
     """
-    passed = silent * age
+    silence = silent * age
     if pinged == 0.0:
-        return age_index(passed, 1.0, 0.0, 1.0)
-    if passed >= _CERTAIN or (pings > 0.0 and passed + pings * information >= _CERTAIN):
+        return age_index(silence, 1.0, 0.0, 1.0)
+    if silence >= _CERTAIN or (pings > 0.0 and silence + pings * information >= _CERTAIN):
         return 1.0
     total, weight = 0.0, 1.0
     ratio = pinged / silent  # infinite if all changes have pings
-    grown = math.log1p(silent / pinged)
+    growth = math.log1p(silent / pinged)
     n = 0
     while weight > 0.0:
-        aged = passed  # a y
+        aged = silence  # a y
         if n != pings:
-            aged = passed + (pings - n) * information
+            aged = silence + (pings - n) * information
         if not aged > 0.0:
             break
         x, z = aged * ratio, aged * (1.0 + ratio)
         if z <= _SERIES:
             term = _near(n, aged / silent, aged, x, z)
         else:
-            term = _far(n, aged, x, z, grown) / pinged
+            term = _far(n, aged, x, z, growth) / pinged
         total += weight * term
         if weight * term < _LEAST * total:
             break
@@ -283,9 +283,9 @@ def _near(n: int, y: float, aged: float, x: float, z: float) -> float:
 
 
 @compiled
-def _far(n: int, aged: float, x: float, z: float, grown: float) -> float:
-    """Return T_n by its two parts; `grown` is ln(1 + a/γ)."""
-    spread = (n + 1.0) * grown
+def _far(n: int, aged: float, x: float, z: float, growth: float) -> float:
+    """Return T_n by its two parts; `growth` is ln(1 + a/γ)."""
+    spread = (n + 1.0) * growth
     if not x > n + 2.0:
         return math.exp(-spread) * _above(n, z) - math.exp(-aged) * _above(n, x)
     if aged - spread > 1.0:

@@ -120,14 +120,14 @@ def harmonic_rates(
     array([0.2808, 0.3596, 0.3596])
     """
     per_step, worth, cost = _per_step(sources, budget, weight)
-    known = np.broadcast_to(np.asarray(told, dtype=bool), per_step.shape)
+    is_told = np.broadcast_to(np.asarray(told, dtype=bool), per_step.shape)
 
     def rate(multiplier: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            bought = worth / (multiplier * cost)  # of which neither rate is more
-            random = 2.0 * bought / (1.0 + np.sqrt(1.0 + 4.0 * bought / per_step))
+            limit = worth / (multiplier * cost)  # of which neither rate is more
+            random = 2.0 * limit / (1.0 + np.sqrt(1.0 + 4.0 * limit / per_step))
         random = np.where(np.isfinite(random), random, np.inf)
-        return np.where(worth > 0, np.where(known, np.minimum(bought, per_step), random), 0.0)
+        return np.where(worth > 0, np.where(is_told, np.minimum(limit, per_step), random), 0.0)
 
     enough = worth.sum(axis=-1, keepdims=True) / budget
     return _within(rate, sources, worth, cost, enough, budget)
@@ -165,8 +165,8 @@ def harmonic_staleness(
     >>> harmonic_staleness(2.0, [1.0, 2.0], told=[False, True]).round(4)
     array([1.0986, 0.    ])
     """
-    change, crawl, known = np.broadcast_arrays(change_rate, rate, told)
-    return np.where(known, np.log(change / crawl), np.log1p(change / crawl))
+    change, crawl, is_told = np.broadcast_arrays(change_rate, rate, told)
+    return np.where(is_told, np.log(change / crawl), np.log1p(change / crawl))
 
 
 def _per_step(

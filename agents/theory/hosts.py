@@ -14,8 +14,8 @@ from crawl_env.simulation.selection import Hosts
 _HALVINGS = 48  # of the range of a host's multiplier: to 4e-15 of it
 
 
-class _Found(NamedTuple):
-    """What a bisection has found."""
+class _Solution(NamedTuple):
+    """The multipliers of the hosts and the crawls."""
 
     low: FloatArray  # bounds on ν, (..., N)
     high: FloatArray
@@ -37,8 +37,8 @@ class HostMultipliers:
     def __init__(self, arm: RenewalArm, hosts: Hosts) -> None:
         self._arm, self._cost, self._per_host = arm, arm.sources.cost, hosts.per_host
         self._all = _Bisection(arm, hosts)
-        found = self._all.solved(0.0, self._all.largest(arm.break_even * self._cost))
-        self._full, self._rates = found.high, found.crawls  # ν and crawls per step at λ = 0
+        solution = self._all.solve(0.0, self._all.largest(arm.break_even * self._cost))
+        self._full, self._rates = solution.high, solution.crawls  # ν and crawls per step at λ = 0
         cheapest, dearest = -self._all.largest(-self._cost), self._all.largest(self._cost)
         unequal = (cheapest < dearest) & (self._full > 0)
         # Sources of hosts whose ν is found anew, in some fleet of a batch at least.
@@ -60,13 +60,13 @@ class HostMultipliers:
         alone = np.where(multiplier < self._arm.break_even, alone, 0.0)
         crawls = np.where(nu > 0.0, self._rates, alone)
         if self._mixed is not None:
-            found = self._mixed.solved(multiplier, self._full[..., self._some])
-            nu[..., self._some], crawls[..., self._some] = found.high, found.crawls
+            solution = self._mixed.solve(multiplier, self._full[..., self._some])
+            nu[..., self._some], crawls[..., self._some] = solution.high, solution.crawls
         return nu, crawls
 
-    def crawled(self, multiplier: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def crawls_and_reward(self, multiplier: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return crawls and reward per step, (..., N) each, at λ = `multiplier`, (..., 1)."""
-        arm, found = self._arm, self._all.solved(multiplier, self._full)
+        arm, solution = self._arm, self._all.solve(multiplier, self._full)
 
         def at(nu: FloatArray) -> tuple[FloatArray, FloatArray]:
             total = multiplier + nu / self._cost
@@ -75,11 +75,12 @@ class HostMultipliers:
             reward = arm.cycle_reward(interval) / arm.cycle_length(interval)
             return np.where(pays, arm.crawl_rate(interval), 0.0), np.where(pays, reward, 0.0)
 
-        (many, most), (few, least) = at(found.low), at(found.high)
-        part = np.divide(found.crawls - few, many - few, out=np.zeros_like(few), where=many > few)
-        return found.crawls, least + np.clip(part, 0.0, 1.0) * (most - least)
+        (many, most), (few, least) = at(solution.low), at(solution.high)
+        crawls = solution.crawls
+        part = np.divide(crawls - few, many - few, out=np.zeros_like(few), where=many > few)
+        return crawls, least + np.clip(part, 0.0, 1.0) * (most - least)
 
-    def paid(self, nu: FloatArray) -> FloatArray:
+    def charge(self, nu: FloatArray) -> FloatArray:
         """Return Σ_h ν_h · per_host, (...), of ν (..., N)."""
         return self._per_host * nu[..., self._all.one_each].sum(axis=-1)
 
@@ -95,7 +96,7 @@ class _Bisection:
         self._first = np.flatnonzero(np.diff(self._host_of[self._order], prepend=-1))
         self.one_each = self._order[self._first]  # a source of each host
 
-    def solved(self, multiplier: FloatArray | float, high: FloatArray) -> _Found:
+    def solve(self, multiplier: FloatArray | float, high: FloatArray) -> _Solution:
         """Return ν, which lies between 0 and `high`, and the crawls."""
         arm, cost, low = self._arm, self._cost, np.zeros_like(high)
         shortest: FloatArray | None = None
@@ -119,20 +120,20 @@ class _Bisection:
         least = 2.0**-_HALVINGS * self.largest(arm.break_even * cost)
         bracket = Bracket(low, high)
         for _ in range(_HALVINGS):
-            settled = free | (bracket.high - bracket.low <= least)
-            if settled.all():
+            is_settled = free | (bracket.high - bracket.low <= least)
+            if is_settled.all():
                 break
-            middle = np.where(settled, bracket.high, bracket.middle())
-            found, interval = rates(middle)
-            fits = settled | (self._total(found) <= self._per_host)
+            middle = np.where(is_settled, bracket.high, bracket.middle())
+            at_middle, interval = rates(middle)
+            fits = is_settled | (self._total(at_middle) <= self._per_host)
             bracket.learn(middle, fits)
-            at_high, at_low = np.where(fits, found, at_high), np.where(fits, at_low, found)
+            at_high, at_low = np.where(fits, at_middle, at_high), np.where(fits, at_low, at_middle)
             longest = np.where(fits, interval, longest)
             shortest = np.where(fits, shortest, interval - 1.0)
         above, below = self._total(at_low), self._total(at_high)
         weight = (self._per_host - below) / np.where(above > below, above - below, 1.0)
         crawls = np.clip(weight, 0.0, 1.0) * (at_low - at_high) + at_high
-        return _Found(bracket.low, bracket.high, crawls)
+        return _Solution(bracket.low, bracket.high, crawls)
 
     def largest(self, values: FloatArray) -> FloatArray:
         """Return the largest of each source's host, (..., N)."""

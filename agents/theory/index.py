@@ -16,7 +16,7 @@ from agents.theory.renewal import ClosedFormArm, RenewalArm, renewal_arm
 from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 
-_KEPT = "_renewal_arm"
+_ATTRIBUTE = "_renewal_arm"
 # Tables are made once, though batches that are read from observations are new at every step.
 _last_arm = PerFleet(renewal_arm)
 
@@ -115,8 +115,8 @@ def checked_value(value: ArrayLike, sources: Sources) -> FloatArray:
 
 def _arm_of_fleet(sources: Sources) -> RenewalArm:
     """Return the arm of a fleet, which is kept with the fleet."""
-    kept = vars(sources)  # as a cached property of the fleet would be
-    if _KEPT not in kept:
-        kept[_KEPT] = _last_arm(sources) if sources.is_capped else ClosedFormArm(sources)
-    arm: RenewalArm = kept[_KEPT]
+    attributes = vars(sources)  # as a cached property of the fleet would be
+    if _ATTRIBUTE not in attributes:
+        attributes[_ATTRIBUTE] = _last_arm(sources) if sources.is_capped else ClosedFormArm(sources)
+    arm: RenewalArm = attributes[_ATTRIBUTE]
     return arm

@@ -45,7 +45,7 @@ _LATTICE = 1024  # points of the law of S_j, up to the largest content of the gr
 _SINGLY = 32  # steps that are told apart; then a span is this fraction of the time before it
 _GROWTH = 1 / 8
 _LONGEST = 5.0  # time constants after which the last span begins
-_KEPT = 128  # arms of a search for λ that are kept, 1 to 4 MB each; the others are made again
+_CACHED_ARMS = 128  # of a search for λ, 1 to 4 MB each; the others are made again
 _HIGHEST = 0.8  # of the largest content: what a crawl is taken to cost at most
 _FREE = 1e-9  # of the cost of a crawl: what a look at an observed source costs
 _MOST_POLICIES = 200
@@ -102,7 +102,7 @@ def looks_relaxation(
     >>> from crawl_env.content.utility import Exponential
     >>> fleet = Sources.preset("fleet-f")
     >>> looks = [looks_relaxation(fleet, 2, np.full(25, c), Exponential()) for c in (0.0, 0.1, 1.0)]
-    >>> [round(found.bound, 2) for found in looks]
+    >>> [round(solution.bound, 2) for solution in looks]
     [8.15, 6.92, 6.17]
     """
     check_positive("budget", budget, "budget units / step")
@@ -115,30 +115,30 @@ def looks_relaxation(
     items, decay = fleet.arrival_rate * fleet.period, fleet.decay_per_step
     worth = fleet.mean_utility
     item = one_item(utility)
-    arm_of = lru_cache(maxsize=_KEPT)(lambda ell, m: _arm(ell, m, item))
+    arm_of = lru_cache(maxsize=_CACHED_ARMS)(lambda ell, m: _arm(ell, m, item))
     policies: dict[int, _Choice] = {}
 
     def tangent(multiplier: float) -> Tangent:
         if multiplier == 0.0:
             cheapest = np.minimum(fleet.cost, look_cost - fleet.cost * np.expm1(-items))
             return Tangent(0.0, float(fleet.inflow.sum()), float(cheapest.sum()), budget)
-        net = spent = 0.0
+        net = spending = 0.0
         for i in range(len(fleet)):
             arm = arm_of(float(items[i]), float(decay[i]))
             crawl, look = (float(multiplier * x[i] / worth[i]) for x in (fleet.cost, look_cost))
-            found = _solved(arm, crawl, look, policies.get(i))
-            policies[i] = found.policy
-            net += found.gain * worth[i]
-            spent += found.crawls * fleet.cost[i] + found.looks * look_cost[i]
-        return Tangent(multiplier, net, spent, budget)
+            best = _solve(arm, crawl, look, policies.get(i))
+            policies[i] = best.policy
+            net += best.gain * worth[i]
+            spending += best.crawls * fleet.cost[i] + best.looks * look_cost[i]
+        return Tangent(multiplier, net, spending, budget)
 
     def top() -> float:
         reach = [reach_of(*one, item) for one in zip(items, decay, strict=True)]
         return float((np.array(reach) * worth / fleet.cost).max())
 
     guess = float(relaxation(fleet, budget).multiplier)
-    found = least_dual(tangent, budget, top, guess, _GAP)
-    return Relaxation(float(found.value), float(found.multiplier))
+    minimum = least_dual(tangent, budget, top, guess, _GAP)
+    return Relaxation(float(minimum.value), float(minimum.multiplier))
 
 
 def _arm(items: float, decay: float, item: Item) -> _LookArm:
@@ -169,7 +169,7 @@ def _spans(decay: float) -> tuple[FloatArray, FloatArray]:
     return np.array(first), np.append(np.array(first[1:]) - 1.0, np.inf)
 
 
-def _solved(arm: _LookArm, crawl: float, look: float, policy: _Choice | None) -> _NetReward:
+def _solve(arm: _LookArm, crawl: float, look: float, policy: _Choice | None) -> _NetReward:
     """Return the net reward of an arm, and how it is attained, by policy iteration.
 
     Arguments:
@@ -192,16 +192,16 @@ def _solved(arm: _LookArm, crawl: float, look: float, policy: _Choice | None) ->
         reward, steps, crawls, looks = np.linalg.solve(chain, until.T).T
         gain = max(reward[0] / steps[0], 0.0)
         value = reward - gain * steps
-        unseen, wait = _unseen(arm, crawl, gain)
-        seen = (arm.moves.reshape(-1, n) @ value).reshape(-1, n) + arm.beyond - look
-        seen -= gain * arm.steps[:, None]
-        span = seen.argmax(axis=0)
-        seen = seen[span, np.arange(n)]
-        better = np.maximum(seen, unseen) > value + _TIE * content[-1]
+        crawl_value, wait = _crawl_value(arm, crawl, gain)
+        look_value = (arm.moves.reshape(-1, n) @ value).reshape(-1, n) + arm.beyond - look
+        look_value -= gain * arm.steps[:, None]
+        span = look_value.argmax(axis=0)
+        look_value = look_value[span, np.arange(n)]
+        better = np.maximum(look_value, crawl_value) > value + _TIE * content[-1]
         if not better.any():
             rate = (gain > 0.0) / steps[0]
             return _NetReward(gain, 0.0 if dear else crawls[0] * rate, looks[0] * rate, policy)
-        span = np.where(seen > unseen, span, -1)
+        span = np.where(look_value > crawl_value, span, -1)
         policy = _Choice(np.where(better, span, policy.span), np.where(better, wait, policy.wait))
     raise RuntimeError("policy iteration did not converge")
 
@@ -211,7 +211,7 @@ def _after(arm: _LookArm, steps: FloatArray) -> FloatArray:
     return arm.ceiling + (arm.content - arm.ceiling) * np.exp(-arm.decay * steps)
 
 
-def _unseen(arm: _LookArm, crawl: float, gain: float) -> tuple[FloatArray, FloatArray]:
+def _crawl_value(arm: _LookArm, crawl: float, gain: float) -> tuple[FloatArray, FloatArray]:
     """Return the value of a crawl without a look before, and after how many steps it is best, (n,)
     each."""
     growth = np.maximum(arm.ceiling - arm.content, 0.0) * arm.decay

@@ -36,11 +36,11 @@ def mixture_content(
     out = np.empty(age.shape)
     for b in range(age.shape[0]):
         for i in range(age.shape[1]):
-            lost = -np.expm1(-slowest[b, i] * age[b, i])
+            loss = -np.expm1(-slowest[b, i] * age[b, i])
             total = 0.0
             for w in weights[b, i]:
-                total += w * lost
-                lost *= 3.0 - lost * (3.0 - lost)  # 1 − (1 − lost)³
+                total += w * loss
+                loss *= 3.0 - loss * (3.0 - loss)  # 1 − (1 − loss)³
             out[b, i] = total
     return out
 
@@ -68,11 +68,11 @@ def index_of_content(
             age = -np.log1p(-x / most) * most / flow
             for _ in range(_NEWTON):
                 missing, slope, decay = x, 0.0, m
-                kept = np.exp(-m * age)
+                survival = np.exp(-m * age)
                 for part in w:
-                    missing -= part * (1.0 - kept)
-                    slope += part * decay * kept
-                    kept, decay = kept * kept * kept, 3.0 * decay
+                    missing -= part * (1.0 - survival)
+                    slope += part * decay * survival
+                    survival, decay = survival * survival * survival, 3.0 * decay
                 if missing <= 1e-9 * x or slope <= 0.0:
                     break
                 age += missing / slope
@@ -83,19 +83,19 @@ def index_of_content(
 @inlined
 def _index(age: float, weights: NDArray[np.float32], slowest: float) -> float:
     aged, m = age * slowest, slowest
-    kept, bend = decayed(aged)
-    left, curvature = decayed(m)
+    survival, bend = decayed(aged)
+    retention, curvature = decayed(m)
     total = 0.0
     for w in weights:
-        total += decayed_index(aged, kept, bend, curvature, w)
-        kept, bend = _tripled(aged, kept, bend)
-        left, curvature = _tripled(m, left, curvature)
+        total += decayed_index(aged, survival, bend, curvature, w)
+        survival, bend = _tripled(aged, survival, bend)
+        retention, curvature = _tripled(m, retention, curvature)
         aged, m = 3.0 * aged, 3.0 * m
     return total
 
 
 @inlined
-def _tripled(z: float, kept: float, bend: float) -> tuple[float, float]:
+def _tripled(z: float, survival: float, bend: float) -> tuple[float, float]:
     """Return e^−3z and g(3z)/3z, given e^−z and g(z)/z: g(3z) = 3 g(z) + (1 − e^−z)² (2 + e^−z)."""
-    lost = 1.0 - bend  # (1 − e^−z)/z
-    return kept * kept * kept, bend + z * lost * lost * (2.0 + kept) / 3.0
+    ratio = 1.0 - bend  # (1 − e^−z)/z
+    return survival * survival * survival, bend + z * ratio * ratio * (2.0 + survival) / 3.0

@@ -93,8 +93,8 @@ class BudgetMultiplier:
         task = self._task
         blind = np.atleast_1d(relaxation(sources, task.budget, task.per_host).multiplier)
         calm = sources.arrival_rate.max() * sources.period > _MANY
-        informed = task.observed | (task.sources.recall > 0)
-        if not task.arrivals.random or calm or not informed.any():
+        is_informed = task.observed | (task.sources.recall > 0)
+        if not task.arrivals.random or calm or not is_informed.any():
             return blind
         free = task.budget >= sources.cost.sum(axis=-1)  # a budget for all needs no multiplier
         return np.where(free, 0.0, blind if np.all(free) else self._simulate(sources, blind))
@@ -111,25 +111,25 @@ class BudgetMultiplier:
         items = np.broadcast_to(sources.arrival_rate * sources.period, world.shape).sum()
         steps = int(np.clip(_WORK / (world.value.size + items), _FEWEST, _MOST))
         level = np.log(np.maximum(blind, np.finfo(float).tiny))
-        settled = np.zeros(rows)
+        total = np.zeros(rows)
         cost = np.broadcast_to(sources.cost, world.shape).ravel()
         hosts = Hosts.of(sources, task.per_host)
         # In units in which one crawl is not cut off, however small the budget: no bias.
         scale = task.budget + sources.cost.max(axis=-1)
         for t in range(steps):
-            shown = np.where(task.observed, world.value, world.belief)
-            excess = self._index(shown, sources) - np.exp(level)[:, None]
-            picked = self._above(excess, world, hosts)
-            spent = np.bincount(picked // task.n, cost[picked], rows)
+            value = np.where(task.observed, world.value, world.belief)
+            excess = self._index(value, sources) - np.exp(level)[:, None]
+            crawls = self._above(excess, world, hosts)
+            spending = np.bincount(crawls // task.n, cost[crawls], rows)
             failed = None
             if sources.fails:
-                failed = (rng.random(world.shape) < sources.failure_rate).take(picked)
-            world.crawl(picked, failed)
+                failed = (rng.random(world.shape) < sources.failure_rate).take(crawls)
+            world.crawl(crawls, failed)
             world.advance(rng)
             step = 0.5 * (1 + t / 10) ** -0.6
-            level += step * np.clip((spent - task.budget) / scale, -1.0, 1.0)
-            settled += level * (t >= steps // 2)
-        return np.exp(settled / (steps - steps // 2))
+            level += step * np.clip((spending - task.budget) / scale, -1.0, 1.0)
+            total += level * (t >= steps // 2)
+        return np.exp(total / (steps - steps // 2))
 
     def _above(self, excess: FloatArray, world: World, hosts: Hosts | None) -> IntArray:
         """Return the sources of sufficient index that may be crawled now, as cells."""

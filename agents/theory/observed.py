@@ -97,11 +97,11 @@ def solve_arm(
     array([0.  , 1.78, 4.9 ])
     """
     if isinstance(utility, Hashable):
-        return _kept(items, decay, utility, recall, precision)
-    return _solved(items, decay, utility, recall, precision)
+        return _solve_once(items, decay, utility, recall, precision)
+    return _solve(items, decay, utility, recall, precision)
 
 
-def _solved(
+def _solve(
     items: float,
     decay: float,
     utility: Distribution,
@@ -127,7 +127,7 @@ def _solved(
     return ThresholdTable(top, even, index, reward, steps, state)
 
 
-_kept = lru_cache(maxsize=4096)(_solved)
+_solve_once = lru_cache(maxsize=4096)(_solve)
 
 
 def reach_of(items: float, decay: float, item: Item) -> float:
@@ -181,23 +181,23 @@ class ObservedArm:
         self._unobserved, self._sources = renewal_arm(sources), sources
         sources = simplified(sources)
         shape = np.broadcast_shapes(observed.shape, sources.ceiling.shape)
-        informed = (observed | (sources.recall > 0)) & (sources.ceiling > 0)
+        is_informed = (observed | (sources.recall > 0)) & (sources.ceiling > 0)
         self._break_even = np.broadcast_to(self._unobserved.break_even, shape)
-        self._is_informed = informed
-        seen, recall, precision = (
-            np.broadcast_to(column, shape)[informed]
+        self._is_informed = is_informed
+        is_observed, recall, precision = (
+            np.broadcast_to(column, shape)[is_informed]
             for column in (observed, sources.recall, sources.precision)
         )
-        recall, precision = np.where(seen, 1.0, recall), np.where(seen, 1.0, precision)
-        items = (sources.arrival_rate * sources.period)[informed]
-        decay = sources.decay_per_step[informed]
+        recall[is_observed] = precision[is_observed] = 1.0
+        items = (sources.arrival_rate * sources.period)[is_informed]
+        decay = sources.decay_per_step[is_informed]
         # The slowest sources are solved with longer steps, of which they have enough in any case,
         # and the fastest with shorter ones, before which all that comes decays by the next crawl.
         longer = np.clip(decay, _SLOWEST, _FASTEST) / decay
         items, decay = items * longer, decay * longer
         # Per unit of u*, an arm with more items earns less: U varies less, relative to its mean.
-        solved = np.minimum(items, _MANY)
-        columns = np.stack([solved, decay, recall, precision, seen], axis=-1)
+        few = np.minimum(items, _MANY)
+        columns = np.stack([few, decay, recall, precision, is_observed], axis=-1)
         kinds, which = np.unique(columns, axis=0, return_inverse=True)
         if len(kinds) > _MOST_ARMS:
             raise ValueError(
@@ -207,14 +207,14 @@ class ObservedArm:
                 "alike"
             )
         arms = [
-            solve_arm(ell, m, utility if known else EqualUtilities(), r, p)
-            for ell, m, r, p, known in kinds.tolist()
+            solve_arm(ell, m, utility if is_exact else EqualUtilities(), r, p)
+            for ell, m, r, p, is_exact in kinds.tolist()
         ]
         which = which.reshape(-1)
-        scale = sources.ceiling[informed] * decay / solved
-        cost = np.broadcast_to(sources.cost, shape)[informed]
-        inflow = np.broadcast_to(sources.inflow, shape)[informed]
-        self._cell, self._arm = np.flatnonzero(informed), which
+        scale = sources.ceiling[is_informed] * decay / few
+        cost = np.broadcast_to(sources.cost, shape)[is_informed]
+        inflow = np.broadcast_to(sources.inflow, shape)[is_informed]
+        self._cell, self._arm = np.flatnonzero(is_informed), which
         self._index = _rows([arm.break_even for arm in arms])
         self._reward = _rows([arm.reward for arm in arms])
         self._steps = _rows([arm.steps for arm in arms])
@@ -227,16 +227,16 @@ class ObservedArm:
             [top, even, scale, cost, longer, inflow, np.zeros_like(first), np.ones_like(first)]
         )
         self._uneven = ~((recall == 1.0) & (precision == 1.0))
-        self._floored = np.flatnonzero(informed)[self._uneven]
+        self._signalled = np.flatnonzero(is_informed)[self._uneven]
         calm, slow = items > _MANY, longer > 1.0
-        self._needs_closed_form = bool(calm.any() or slow.any() or not informed.all())
+        self._needs_closed_form = bool(calm.any() or slow.any() or not is_informed.all())
         if slow.any():
             at_first = np.zeros(shape)
-            at_first[informed] = first
-            closed = self._unobserved.index(at_first)
-            exact = closed.copy()
+            at_first[is_informed] = first
+            unobserved = self._unobserved.index(at_first)
+            exact = unobserved.copy()
             self._look_up(at_first, exact)
-            ratio = exact[informed] / closed[informed]
+            ratio = exact[is_informed] / unobserved[is_informed]
             self._columns[6, slow], self._columns[7, slow] = first[slow], ratio[slow]
         self._columns[6, calm], self._columns[7, calm] = np.inf, 1.0
 
@@ -267,30 +267,30 @@ class ObservedArm:
 
         Beyond the largest index of the grid it is the net reward there, which is an upper bound.
         """
-        if self._is_informed.all() and not self._floored.size:
+        if self._is_informed.all() and not self._signalled.size:
             gain = np.zeros(self._is_informed.shape)
         else:
             gain = self._unobserved.net_reward(multiplier)
         if self._cell.size:
             charge = np.broadcast_to(multiplier, self._is_informed.shape)[self._is_informed]
-            without = gain.reshape(-1)[self._floored]
+            without = gain.reshape(-1)[self._signalled]
             tables = self._index, self._reward, self._steps
             _each_net_reward(
                 charge, self._cell, self._arm, self._columns, *tables, gain.reshape(-1)
             )
-            if self._floored.size:
+            if self._signalled.size:
                 # Signals never cost anything, and say no more than the time of every item: but for
                 # rounding and the lattices, which this removes.
-                told = self._told.net_reward(multiplier).reshape(-1)[self._floored]
-                signalled = np.minimum(gain.reshape(-1)[self._floored], told)
-                gain.reshape(-1)[self._floored] = np.maximum(signalled, without)
+                upper = self._upper.net_reward(multiplier).reshape(-1)[self._signalled]
+                signalled = np.minimum(gain.reshape(-1)[self._signalled], upper)
+                gain.reshape(-1)[self._signalled] = np.maximum(signalled, without)
         return gain
 
     @cached_property
-    def _told(self) -> ObservedArm:
+    def _upper(self) -> ObservedArm:
         """The arms as if those that send signals told every item at once."""
         others = np.zeros(self._is_informed.shape, dtype=bool)
-        others.reshape(-1)[self._floored] = True
+        others.reshape(-1)[self._signalled] = True
         silent = self._sources.replaced(recall=0.0)
         return ObservedArm(silent, others, EqualUtilities())
 
@@ -380,20 +380,20 @@ def _each_net_reward(
     """charge: λ, (S,); index, reward, steps: (arms, n); out: (cells,)."""
     n = index.shape[1]
     for s in range(cell.size):
-        gamma, gained, taken = index[arm[s]], reward[arm[s]], steps[arm[s]]
+        gamma, rewards, lengths = index[arm[s]], reward[arm[s]], steps[arm[s]]
         scale, cost, longer, inflow = columns[2, s], columns[3, s], columns[4, s], columns[5, s]
-        paid = min(charge[s] * cost / scale, gamma[n - 1])
+        price = min(charge[s] * cost / scale, gamma[n - 1])
         # The best threshold is the first state whose index reaches the charge, but for rounding.
         low, high = -1, n - 1
         while high - low > 1:
             middle = (low + high) // 2
-            if gamma[middle] < paid:
+            if gamma[middle] < price:
                 low = middle
             else:
                 high = middle
-        best = (gained[n - 1] - paid) / taken[n - 1]
+        best = (rewards[n - 1] - price) / lengths[n - 1]
         for j in range(max(high - 2, 0), min(high + 3, n)):
-            best = max(best, (gained[j] - paid) / taken[j])
+            best = max(best, (rewards[j] - price) / lengths[j])
         best *= scale
         if longer > 1.0:
             # Shorter steps earn more, by less than their own decay; no policy earns more than u.

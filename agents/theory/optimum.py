@@ -143,8 +143,8 @@ def _joint_value(
     ages = [np.arange(1.0, cap + 1) for cap in caps]
     content = [sources.select([i]).content_at(k[:, None])[:, 0] for i, k in enumerate(ages)]
     if optimistic:
-        for i, held in enumerate(content):
-            held[-1] = sources.content_at(np.inf)[i]
+        for i, column in enumerate(content):
+            column[-1] = sources.content_at(np.inf)[i]
     n = len(caps)
     older = [np.minimum(np.arange(1, cap + 1), cap - 1) for cap in caps]
     # The utility that a crawl of source i collects at each age: none before its delay has passed.
@@ -157,11 +157,11 @@ def _joint_value(
         for action, reward in zip(actions, rewards, strict=True):
             after = value
             for i in range(n):
-                waited = after.take(older[i], axis=i)
+                waiting = after.take(older[i], axis=i)
                 if i in action:
-                    emptied = success[i] * after.take([0], axis=i) + (1 - success[i]) * waited
-                    waited = np.where(may[i], emptied, waited)
-                after = waited
+                    emptied = success[i] * after.take([0], axis=i) + (1 - success[i]) * waiting
+                    waiting = np.where(may[i], emptied, waiting)
+                after = waiting
             np.maximum(best, reward + after, out=best)
         return best
 
@@ -181,7 +181,7 @@ def _reward(
     for i in action:
         topic = int(sources.topic_of[i])
         of_topic[topic] = of_topic.get(topic, 0.0) + brings[i]
-    return sum(payoff.worth(collected) for collected in of_topic.values())
+    return sum(payoff.worth(utility) for utility in of_topic.values())
 
 
 def _along(values: NDArray[Any], axis: int, n: int) -> NDArray[Any]:

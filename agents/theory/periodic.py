@@ -113,8 +113,8 @@ def periodic_bound(task: Task) -> float:
     """
     arrivals = task.arrivals
     random_rates = arrivals.stateful and cycle_of(task) is None
-    unknown = arrivals.random and bool((task.observed | (task.sources.recall > 0)).any())
-    if random_rates or unknown or not arrivals.exponential or task.draw is not None:
+    is_informed = arrivals.random and bool((task.observed | (task.sources.recall > 0)).any())
+    if random_rates or is_informed or not arrivals.exponential or task.draw is not None:
         raise ValueError(
             f"the bound of a daily cycle is not known for {task!r}: give a fleet that is not "
             "observed and sends no signals, and Arrivals(rate=DailyCycle(…)) with exponential decay"
@@ -156,7 +156,7 @@ def _best_cycle(
     charge: FloatArray,
     longest: int,
     potential: FloatArray,
-    crawled: FloatArray,
+    crawls: FloatArray,
 ) -> float:
     """Return β, and write V and the crawls per day at each time of day, both (D,), of the best
     cycle: Howard's policy iteration for V(d) = max_j y_j(d) − λC − jβ + V(d + j), j steps after a
@@ -170,7 +170,7 @@ def _best_cycle(
     wait, brings = np.ones(days, np.intp), np.empty(days)  # the policy and its net rewards
     seen, path = np.empty(days, np.intp), np.empty(days, np.intp)
     potential[:] = 0.0
-    crawled[:] = 0.0
+    crawls[:] = 0.0
     beta = 0.0
     if not full > cheapest:
         return 0.0
@@ -244,7 +244,7 @@ def _best_cycle(
             break
     d = root
     while True:
-        crawled[d] += days / length
+        crawls[d] += days / length
         d = (d + wait[d]) % days
         if d == root:
             break

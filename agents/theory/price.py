@@ -65,7 +65,7 @@ def first_where(
     high: FloatArray,
     low: FloatArray | float = 0.0,
     tolerance: float = 0.0,
-    known: tuple[FloatArray, FloatArray] | None = None,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Return bounds on the smallest x in (low, high] at which a monotone condition holds.
 
@@ -73,7 +73,7 @@ def first_where(
         holds: whether it holds, an array of the shape of x; it is taken to hold at `high`.
         high, low: bounds ≥ 0, any shape.
         tolerance: of the upper bound, as a fraction; 0: the bounds are neighbouring numbers.
-        known: closer bounds, as of `near_level`, outside which `holds` is not asked. The result is
+        bounds: closer ones, as of `near_level`, outside which `holds` is not asked. The result is
             the same, since they do not change at which numbers the condition is examined.
 
     >>> low, high = first_where(lambda x: x * x >= [2.0, 3.0], np.array([9.0, 9.0]))
@@ -83,17 +83,17 @@ def first_where(
     bracket = Bracket(np.zeros_like(high) + low, high)
     while True:
         middle = bracket.middle()
-        open_ = (bracket.low < middle) & (middle < bracket.high)
-        open_ &= bracket.high - bracket.low > tolerance * bracket.high
-        if not open_.any():
+        is_open = (bracket.low < middle) & (middle < bracket.high)
+        is_open &= bracket.high - bracket.low > tolerance * bracket.high
+        if not is_open.any():
             return bracket.low, bracket.high
-        middle = np.where(open_, middle, bracket.high)
-        done = ~open_
-        if known is not None:
-            done |= middle >= known[1]
-        if known is None or np.any(~done & (middle > known[0])):
-            done |= holds(middle)
-        bracket.learn(middle, done)
+        middle = np.where(is_open, middle, bracket.high)
+        is_met = ~is_open
+        if bounds is not None:
+            is_met |= middle >= bounds[1]
+        if bounds is None or np.any(~is_met & (middle > bounds[0])):
+            is_met |= holds(middle)
+        bracket.learn(middle, is_met)
 
 
 class LevelBracket:
@@ -121,7 +121,7 @@ class LevelBracket:
     ) -> None:
         self._level, self._reach = level, 1.0
         self.low, self.high = np.zeros_like(high) + low, high.copy()
-        # Logarithms of what is spent at the bounds, as a fraction of the level.
+        # Logarithms of the spending at the bounds, as a fraction of the level.
         self._above, self._below = np.full_like(high, np.inf), np.full_like(high, -np.inf)
         between = np.where(self.low > 0.0, np.sqrt(self.low) * np.sqrt(high), _STEP_DOWN * high)
         self._middle = np.where((guess > self.low) & (guess < high), guess, between)
@@ -137,18 +137,18 @@ class LevelBracket:
         at = np.where(above < self.high, above, below)
         self._middle = np.where(known & (self.low < at) & (at < self.high), at, self._middle)
 
-    def learn(self, spent: FloatArray, done: BoolArray) -> None:
+    def learn(self, spending: FloatArray, fits: BoolArray) -> None:
         """Move the bounds to the `middle`, at which so much is spent: the upper one where it is
-        `done`, no more than the level, else the lower one."""
+        `fits`, no more than the level, else the lower one."""
         with np.errstate(divide="ignore"):
-            x, excess = self._middle, np.log(spent / self._level)
-        replaced = np.where(done, self.high, self.low), np.where(done, self._below, self._above)
-        self.low, self.high = np.where(done, self.low, x), np.where(done, x, self.high)
-        self._above = np.where(done, self._above, excess)
-        self._below = np.where(done, excess, self._below)
-        opposite = np.where(done, self.low, self.high), np.where(done, self._above, self._below)
+            x, excess = self._middle, np.log(spending / self._level)
+        previous = np.where(fits, self.high, self.low), np.where(fits, self._below, self._above)
+        self.low, self.high = np.where(fits, self.low, x), np.where(fits, x, self.high)
+        self._above = np.where(fits, self._above, excess)
+        self._below = np.where(fits, excess, self._below)
+        opposite = np.where(fits, self.low, self.high), np.where(fits, self._above, self._below)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            inside = self._inside((x, excess), opposite, replaced)
+            inside = self._inside((x, excess), opposite, previous)
             farthest = _STEP_DOWN ** min(self._reach, _FARTHEST)
             down = np.clip(np.exp(self._reach * self._below), farthest, 1.0 / _LEAST_STEP)
             up = self.low * np.maximum(np.exp(self._reach * self._above), _LEAST_STEP)
@@ -162,12 +162,12 @@ class LevelBracket:
     def _inside(
         last: tuple[FloatArray, FloatArray],
         opposite: tuple[FloatArray, FloatArray],
-        replaced: tuple[FloatArray, FloatArray],
+        previous: tuple[FloatArray, FloatArray],
     ) -> FloatArray:
         """Return the λ between the last bound and the opposite one at which the logarithm of the
         spending is likely to be 0, from these and the bound that was replaced: λ and logarithm of
         each."""
-        (x, f), (b, g), (c, h) = last, opposite, replaced
+        (x, f), (b, g), (c, h) = last, opposite, previous
         whole, former = np.log(b) - np.log(x), np.log(c) - np.log(x)
         share, ratio = whole / (whole - former), (f - g) / (h - g)
         safe = (ratio**2 < share) & ((1.0 - ratio) ** 2 < 1.0 - share)
@@ -179,7 +179,7 @@ class LevelBracket:
 
 
 def near_level(
-    spent: Callable[[FloatArray], FloatArray],
+    spending: Callable[[FloatArray], FloatArray],
     level: float,
     high: FloatArray,
     guess: FloatArray | float = 0.0,
@@ -189,7 +189,7 @@ def near_level(
     `LevelBracket`.
 
     Arguments:
-        spent: what is spent at λ, of its shape; it never increases, and at `high` it is 0.
+        spending: at λ, of its shape; it never increases, and at `high` it is 0.
         level: budget units, positive.
         guess: λ with which the search begins, broadcast to the shape of `high`; 0: none.
         tolerance: distance of the bounds as a fraction of the upper one at which the search ends.
@@ -202,8 +202,8 @@ def near_level(
     for _ in range(_MOST_STEPS):
         if np.all(bracket.high - bracket.low <= tolerance * bracket.high):
             break
-        found = spent(bracket.middle())
-        bracket.learn(found, found <= level)
+        amount = spending(bracket.middle())
+        bracket.learn(amount, amount <= level)
     return bracket.low, bracket.high
 
 
@@ -254,19 +254,19 @@ class Tangent(NamedTuple):
     """A convex dual function at a multiplier, and its tangent there."""
 
     multiplier: float  # λ
-    net: float  # utility / step: what is earned net of λ × what is spent
-    spent: float  # budget units / step
-    budget: float  # M; M − spent is the slope
+    net: float  # utility / step: reward less λ × spending
+    spending: float  # budget units / step
+    budget: float  # M; M − spending is the slope
 
     @property
     def value(self) -> float:
-        """Return λM + what is earned net of λ × what is spent, utility / step."""
+        """Return λM + reward − λ × spending, utility / step."""
         return self.net + self.multiplier * self.budget
 
     @property
     def at_zero(self) -> float:
         """Return where the tangent meets λ = 0, utility / step."""
-        return self.net + self.multiplier * self.spent
+        return self.net + self.multiplier * self.spending
 
 
 def least_dual(
@@ -289,17 +289,17 @@ def least_dual(
         guess: λ with which the search begins; 0: none.
     """
     low, high = _bracket(dual, top, budget, guess)
-    while low.spent > budget:
-        meeting = (low.at_zero - high.at_zero) / (low.spent - high.spent)
-        floor = low.at_zero + meeting * (budget - low.spent)
+    while low.spending > budget:
+        meeting = (low.at_zero - high.at_zero) / (low.spending - high.spending)
+        floor = low.at_zero + meeting * (budget - low.spending)
         best = low if low.value < high.value else high
         if not low.multiplier < meeting < high.multiplier or best.value - floor <= gap * floor:
             break
         power = _power(low, high, budget)
         for multiplier in (power, meeting):
             if low.multiplier < multiplier < high.multiplier:
-                found = dual(multiplier)
-                low, high = (found, high) if found.spent > budget else (low, found)
+                tangent = dual(multiplier)
+                low, high = (tangent, high) if tangent.spending > budget else (low, tangent)
     return low if low.value < high.value else high
 
 
@@ -310,13 +310,13 @@ def _bracket(
     at which no more is."""
     if guess == 0.0:
         low = dual(0.0)
-        return low, low if low.spent <= budget else dual(top())
+        return low, low if low.spending <= budget else dual(top())
     low = high = dual(guess)
     factor = _FIRST
-    while low.spent <= budget and low.multiplier > 0.0:
+    while low.spending <= budget and low.multiplier > 0.0:
         high, low = low, dual(low.multiplier / factor if factor < _LAST else 0.0)
         factor *= factor
-    while high.spent > budget:
+    while high.spending > budget:
         low, high = high, dual(high.multiplier * factor)
         factor *= factor
     return low, high
@@ -324,10 +324,10 @@ def _bracket(
 
 def _power(low: Tangent, high: Tangent, budget: float) -> float:
     """Return the λ at which M would be spent if the spending were a power of λ between two."""
-    if not (low.multiplier > 0.0 and high.spent > 0.0):
+    if not (low.multiplier > 0.0 and high.spending > 0.0):
         return 0.5 * (low.multiplier + high.multiplier)
-    fall = math.log(low.spent / high.spent)
-    part = math.log(low.spent / budget) / fall
+    fall = math.log(low.spending / high.spending)
+    part = math.log(low.spending / budget) / fall
     return low.multiplier * (high.multiplier / low.multiplier) ** part
 
 
@@ -464,10 +464,10 @@ def least_of_sum(
         cuts.append(hstack([csr_array(slopes), -eye_array(number)], format="csr"))
         levels.append(slopes @ point - values)
         objective = np.concatenate((slope, np.ones(number)))
-        found = linprog(objective, vstack(cuts), np.concatenate(levels))  # all are ≥ 0
-        if not found.success or least - found.fun <= gap * abs(least):
+        solution = linprog(objective, vstack(cuts), np.concatenate(levels))  # all are ≥ 0
+        if not solution.success or least - solution.fun <= gap * abs(least):
             break
-        before, point = point, found.x[: slope.size]
+        before, point = point, solution.x[: slope.size]
         if np.array_equal(point, before):  # what is left is within the tolerance of the program
             break
     return best, least

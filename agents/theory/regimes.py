@@ -66,7 +66,7 @@ def regimes_relaxation(sources: Sources, budget: float, law: Regimes) -> Relaxat
 
     >>> fleet = Sources.preset("table1")
     >>> bounds = [regimes_relaxation(fleet, 2, Regimes(ratio, 0.01)) for ratio in (1, 3, 9)]
-    >>> [round(found.bound, 1) for found in bounds]
+    >>> [round(solution.bound, 1) for solution in bounds]
     [338.1, 347.1, 362.3]
     """
     check_positive("budget", budget, "budget units / step")
@@ -80,15 +80,15 @@ def regimes_relaxation(sources: Sources, budget: float, law: Regimes) -> Relaxat
     def tangent(multiplier: float) -> Tangent:
         charge = multiplier * fleet.cost / fleet.ceiling
         _each_best(fleet.decay_per_step, charge, cold, hot, law.switch, gain, crawls)
-        earned, spent = float(gain @ fleet.ceiling), float(crawls @ fleet.cost)
-        return Tangent(multiplier, earned, spent, budget)
+        net, spending = float(gain @ fleet.ceiling), float(crawls @ fleet.cost)
+        return Tangent(multiplier, net, spending, budget)
 
     def top() -> float:
         return float((hot * fleet.ceiling / fleet.cost).max())
 
     guess = float(relaxation(fleet, budget).multiplier)
-    found = least_dual(tangent, budget, top, guess, _GAP)
-    return Relaxation(found.value, found.multiplier)
+    minimum = least_dual(tangent, budget, top, guess, _GAP)
+    return Relaxation(minimum.value, minimum.multiplier)
 
 
 @compiled
@@ -122,9 +122,9 @@ def _best(
     if charge >= hot:
         return 0.0, 0.0
     spacing = max(decay / np.ceil((_FINE + _FINER * switch) * decay), _CLOSEST)
-    left = np.exp(-spacing * np.arange(np.ceil(_FULL / spacing) + 1.0))
-    path, one = 1.0 - left, np.ones(1)
-    falling = cold + (hot - cold) * left[::-1]
+    survival = np.exp(-spacing * np.arange(np.ceil(_FULL / spacing) + 1.0))
+    path, one = 1.0 - survival, np.ones(1)
+    falling = cold + (hot - cold) * survival[::-1]
     content = np.concatenate((cold * path, cold * one, falling, hot * path, hot * one))
     # The states of the cold regime come first; the source is empty in states 0 and `first`.
     n, first, ceiling = content.size, 2 * path.size + 1, path.size
@@ -146,8 +146,8 @@ def _best(
         # In which regime the source is crawled is a Markov chain.
         to_hot, still_hot = next_crawl[0, 2], next_crawl[first, 2]
         chance = to_hot / (to_hot + 1.0 - still_hot)
-        collected, steps, _ = (1.0 - chance) * next_crawl[0] + chance * next_crawl[first]
-        rate, crawls = (collected - charge) / steps, 1.0 / steps
+        utility, steps, _ = (1.0 - chance) * next_crawl[0] + chance * next_crawl[first]
+        rate, crawls = (utility - charge) / steps, 1.0 / steps
         more, longer, _ = next_crawl[first] - next_crawl[0]
         lead = (more - rate * longer) / (1.0 - still_hot + to_hot)
         value[:] = next_crawl @ np.array([1.0, -rate, lead]) - charge
@@ -236,7 +236,7 @@ def _evaluate(
         for k in order:
             if crawled[k]:
                 continue
-            stays, collected, steps, in_hot = 0.0, 0.0, 1.0, 0.0
+            stays, utility, steps, in_hot = 0.0, 0.0, 1.0, 0.0
             for r in range(2):
                 for upper in range(2):
                     j = low[k, r] + upper
@@ -244,12 +244,12 @@ def _evaluate(
                     if j == k:
                         stays += p
                     else:
-                        collected += p * next_crawl[j, 0]
+                        utility += p * next_crawl[j, 0]
                         steps += p * next_crawl[j, 1]
                         in_hot += p * next_crawl[j, 2]
             leaves = 1.0 - stays
             change = max(change, abs(steps / leaves - next_crawl[k, 1]) * leaves / steps)
-            next_crawl[k, 0] = collected / leaves
+            next_crawl[k, 0] = utility / leaves
             next_crawl[k, 1] = steps / leaves
             next_crawl[k, 2] = in_hot / leaves
         if change <= _CLOSE:

@@ -63,12 +63,12 @@ def relaxation(
     _check_per_host(per_host)
     search = _Search(renewal_arm(sources, decay), per_host)
     low, high = search.first_where_both(
-        lambda spent: spent <= budget * (1 + TOLERANCE),
-        lambda spent: spent < budget * (1 - TOLERANCE),
+        lambda spending: spending <= budget * (1 + TOLERANCE),
+        lambda spending: spending < budget * (1 - TOLERANCE),
         budget,
     )
     multiplier = 0.5 * (low + high)
-    bound = multiplier[..., 0] * budget + search.earned(multiplier)
+    bound = multiplier[..., 0] * budget + search.net_reward(multiplier)
     if sources.arrival_rate.ndim == 1:
         return Relaxation(float(bound), float(multiplier[0]))
     return Relaxation(bound, multiplier[:, 0])
@@ -163,7 +163,7 @@ class _Search:
         """Return the smallest λ where the spending per step satisfies a condition, and what is
         spent there, (..., 1) each, except where the answer is `known`.
 
-        Once three of four sources cannot change in what is left of the bracket, they are left out.
+        Once three of four sources cannot change in the rest of the bracket, they are left out.
         Where one source can, and only once, it does so at the index of its shorter interval.
         """
         arm, rest, there = self._arm, np.zeros_like(self._top), np.zeros_like(self._top)
@@ -173,12 +173,12 @@ class _Search:
                 break
             middle = bracket.middle()
             interval = arm.interval(middle, shortest, longest)
-            spent = rest + _spent(arm, interval, middle)
-            done = holds(spent)
-            bracket.learn(spent, done)
-            there = np.where(done, spent, there)
-            longest = np.where(done, interval, longest)
-            shortest = np.where(done, shortest, interval - 1.0)
+            spending = rest + _cost_per_step(arm, interval, middle)
+            fits = holds(spending)
+            bracket.learn(spending, fits)
+            there = np.where(fits, spending, there)
+            longest = np.where(fits, interval, longest)
+            shortest = np.where(fits, shortest, interval - 1.0)
             ends = (bracket.low < arm.break_even) & (arm.break_even < bracket.high)
             intervals = longest - shortest
             changing = (intervals > 1.0) | ends
@@ -189,7 +189,7 @@ class _Search:
             changes = changing.reshape(-1, longest.shape[-1]).any(axis=0)
             if 0 < 4 * np.count_nonzero(changes) <= changes.size:
                 some = np.flatnonzero(changes)
-                rest = rest + _spent(arm, longest, bracket.low, np.logical_not(changes))
+                rest = rest + _cost_per_step(arm, longest, bracket.low, np.logical_not(changes))
                 arm, shortest, longest = arm.select(some), shortest[..., some], longest[..., some]
         return bracket.high, there
 
@@ -201,20 +201,20 @@ class _Search:
         for _ in range(_MOST_STEPS):
             if np.all(known | (bracket.high - bracket.low <= _CLOSE_WITHIN_HOSTS * bracket.high)):
                 break
-            spent = self._spending(bracket.middle())
-            done = holds(spent)
-            bracket.learn(spent, done)
-            there = np.where(done, spent, there)
+            spending = self._spending(bracket.middle())
+            fits = holds(spending)
+            bracket.learn(spending, fits)
+            there = np.where(fits, spending, there)
         return bracket.high, there
 
     def _spending(self, multiplier: FloatArray) -> FloatArray:
         """Return the spending per step at λ, (..., 1)."""
         if self._hosts is None:
-            return _spent(self._arm, self._arm.interval(multiplier), multiplier)
+            return _cost_per_step(self._arm, self._arm.interval(multiplier), multiplier)
         crawls = self._hosts.at(multiplier)[1]
         return np.asarray((crawls * self._cost).sum(axis=-1, keepdims=True))
 
-    def earned(self, multiplier: FloatArray) -> FloatArray:
+    def net_reward(self, multiplier: FloatArray) -> FloatArray:
         """Return Σ_h ν_h H + Σ_i max(0, (G − (λC + ν)/q)/L), utility per step, (...)."""
         arm, cost = self._arm, self._cost
         if self._hosts is None:
@@ -222,13 +222,13 @@ class _Search:
         nu = self._hosts.at(multiplier)[0]
         interval = arm.interval(multiplier + nu / cost)
         rate = np.maximum(arm.reward_rate(interval, multiplier * cost + nu), 0.0)
-        return rate.sum(axis=-1) + self._hosts.paid(nu)
+        return rate.sum(axis=-1) + self._hosts.charge(nu)
 
 
-def _spent(
+def _cost_per_step(
     arm: RenewalArm, interval: FloatArray, multiplier: FloatArray, some: BoolArray | None = None
 ) -> FloatArray:
-    """Return what these crawls cost per step, (..., 1), of all sources or of some, (N,)."""
+    """Return the cost of these crawls per step, (..., 1), of all sources or of some, (N,)."""
     crawls = np.where(multiplier < arm.break_even, arm.crawl_rate(interval), 0.0)
     cost = crawls * arm.sources.cost
     return np.asarray((cost if some is None else cost[..., some]).sum(axis=-1, keepdims=True))

@@ -74,8 +74,8 @@ class RenewalArm:
         """Return x, utility, the shape of `age`: u*∫_0^{μT·age} R where no capacity holds."""
         if self._exponential:
             return self.sources.content_at(age)
-        grown = self._decay.integrated_survival(self.sources.decay_per_step * age)
-        return self.sources.ceiling * grown
+        integral = self._decay.integrated_survival(self.sources.decay_per_step * age)
+        return self.sources.ceiling * integral
 
     def cycle_reward(self, age: FloatArray) -> FloatArray:
         """Return G, utility, the shape of `age`."""
@@ -90,8 +90,8 @@ class RenewalArm:
         total = np.zeros(shape)
         most = int(np.ceil(np.log(_LEAST) / np.log(sources.failure_rate.max())))
         # Where so many retries have filled the source to its ceiling, the rest is one number.
-        filled = (max(_FULL, self._decay.end) / (sources.decay_per_step * sources.delay)).max()
-        most = int(min(most, np.ceil(min(filled, 1e9)))) + 1
+        enough = (max(_FULL, self._decay.end) / (sources.decay_per_step * sources.delay)).max()
+        most = int(min(most, np.ceil(min(enough, 1e9)))) + 1
         some = max(1, _CELLS // total.size)
         for first in range(0, most, some):
             attempt = np.arange(first, min(first + some, most)).reshape(-1, *(1,) * total.ndim)
@@ -123,14 +123,14 @@ class RenewalArm:
             at_once = at_once * self.success
         index = np.array(at_once)
         if self._uncapped is not None:
-            closed = self._uncapped.index(value)
-            index = np.where(np.isinf(self.sources.capacity), closed, at_once)
+            uncapped = self._uncapped.index(value)
+            index = np.where(np.isinf(self.sources.capacity), uncapped, at_once)
         some = self._tabulated
         if some.size:
             x, most = (np.broadcast_to(v, index.shape)[..., some] for v in (value, at_once))
-            found = np.clip(self._by_content(x), 0.0, most)
+            by_content = np.clip(self._by_content(x), 0.0, most)
             inside = (x < self._most_content[..., some]) & self._is_tabulated[..., some]
-            index[..., some] = np.where(inside, found, index[..., some])
+            index[..., some] = np.where(inside, by_content, index[..., some])
         return index
 
     @cached_property
@@ -141,8 +141,8 @@ class RenewalArm:
     @cached_property
     def _is_tabulated(self) -> BoolArray:
         """Where the index is looked up: not without a capacity, nor where nothing ever comes."""
-        known = np.isinf(self.sources.capacity) & self._exponential
-        return np.asarray(~known & (self._most_content > 0))
+        has_formula = np.isinf(self.sources.capacity) & self._exponential
+        return np.asarray(~has_formula & (self._most_content > 0))
 
     @cached_property
     def _tabulated(self) -> IntArray:
@@ -195,10 +195,10 @@ class RenewalArm:
         most = np.ceil(max(_FULL, self._decay.end) / sources.decay_per_step) + 1
         if sources.is_capped:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                pushed = poisson_upper_bound(sources.capacity) / (
+                turnover = poisson_upper_bound(sources.capacity) / (
                     sources.arrival_rate * sources.period
                 )
-            most = np.fmin(most, np.ceil(pushed) + 1)
+            most = np.fmin(most, np.ceil(turnover) + 1)
         # A source without arrivals is never crawled: its interval need not be searched for.
         return np.where(self.break_even > 0, np.maximum(most, sources.delay), sources.delay)
 
@@ -221,8 +221,8 @@ class RenewalArm:
             if end.max() > _HUGE:  # by halves, that would take a thousand steps
                 wide = (end > _HUGE) & (end > 4.0 * start)
                 middle = np.where(wide, np.floor(np.sqrt(start + 1.0) * np.sqrt(end)), middle)
-            reached = self._index_of(cells, middle) >= least
-            start, end = np.where(reached, start, middle), np.where(reached, middle, end)
+            is_reached = self._index_of(cells, middle) >= least
+            start, end = np.where(is_reached, start, middle), np.where(is_reached, middle, end)
             high[cells] = end
             apart = _apart(start, end)
             cells, start, end, least = cells[apart], start[apart], end[apart], least[apart]
@@ -265,9 +265,9 @@ class ClosedFormArm(RenewalArm):
         if not sources.fails:
             return self.mean_content(age)
         # 1 − a α^k, a = q/(1 − pα^d), without its cancellation where little decays.
-        lost = self.success * -np.expm1(-sources.decay_per_step * age)
-        missed = sources.failure_rate * -np.expm1(-sources.decay_per_step * sources.delay)
-        return sources.ceiling * (lost + missed) / (self.success + missed)
+        loss = self.success * -np.expm1(-sources.decay_per_step * age)
+        retry_loss = sources.failure_rate * -np.expm1(-sources.decay_per_step * sources.delay)
+        return sources.ceiling * (loss + retry_loss) / (self.success + retry_loss)
 
     def index_at_age(self, age: FloatArray) -> FloatArray:
         return self._closed_form.index_at_age(age)

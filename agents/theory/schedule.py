@@ -78,7 +78,7 @@ def relaxed_schedule(
         """Return crawls and reward per step."""
         level = np.full(cost.shape, multiplier)
         if limits is not None:
-            return limits.crawled(level[:1])
+            return limits.crawls_and_reward(level[:1])
         worth = level < arm.break_even
         if limit is None:
             interval, crawled = arm.interval(level), worth
@@ -89,26 +89,26 @@ def relaxed_schedule(
         reward = arm.cycle_reward(interval) / arm.cycle_length(interval)
         return crawls, np.where(crawled, reward, 0.0)
 
-    def spent(multiplier: float) -> float:
+    def spending(multiplier: float) -> float:
         return float((at(multiplier)[0] * cost).sum())
 
     top = 2.0 * arm.max_multiplier()[0] + 1.0
-    if limit is not None and spent(top) > budget * (1 + TOLERANCE):
+    if limit is not None and spending(top) > budget * (1 + TOLERANCE):
         raise ValueError(
             f"a maximum interval of {longest * sources.period:g} needs a budget of at least "
-            f"{spent(top):.4g} per step, and the budget is {budget:g}; allow a longer "
+            f"{spending(top):.4g} per step, and the budget is {budget:g}; allow a longer "
             "interval, or raise the budget"
         )
-    if spent(0.0) <= budget * (1 + TOLERANCE):
+    if spending(0.0) <= budget * (1 + TOLERANCE):
         crawls, reward = at(0.0)
         return RelaxedSchedule(crawls, reward, 0.0)
-    low, high = first_near(lambda x: spent(x) <= budget * (1 + TOLERANCE), top, most=top)
+    low, high = first_near(lambda x: spending(x) <= budget * (1 + TOLERANCE), top, most=top)
     (many, most), (few, least) = at(low), at(high)
     more = float(((many - few) * cost).sum())
     part = np.clip((budget - float((few * cost).sum())) / more, 0.0, 1.0)
     crawls, reward = few + part * (many - few), least + part * (most - least)
     # Where a whole interval of λ is optimal, its middle, which `relaxation` and reports have, too.
-    last = first_near(lambda x: spent(x) < budget * (1 - TOLERANCE), high, high, top)[1]
+    last = first_near(lambda x: spending(x) < budget * (1 - TOLERANCE), high, high, top)[1]
     return RelaxedSchedule(crawls, reward, 0.5 * (high + last))
 
 

@@ -172,12 +172,12 @@ def _split(
     n, last = grid.size, probability.size - 1
     lowest = np.searchsorted(grid, start, side="right") - 1
     for i in range(start.size):
-        row, before, gained = moves[i], 0.0, 0.0
+        row, before, mean_before = moves[i], 0.0, 0.0
         for j in range(lowest[i], n - 1):
             place = (grid[j + 1] - start[i]) / step
             k = int(place) if place < last else last
-            inside, amount = probability[k] - before, mean[k] - gained
-            before, gained = probability[k], mean[k]
+            inside, amount = probability[k] - before, mean[k] - mean_before
+            before, mean_before = probability[k], mean[k]
             upper = (amount - (grid[j] - start[i]) * inside) / (grid[j + 1] - grid[j])
             upper = min(max(upper, 0.0), inside)
             row[j] += inside - upper
@@ -223,8 +223,8 @@ def _spread(place: FloatArray, probability: FloatArray, size: int) -> FloatArray
 
 def _retained(decay: float) -> FloatArray:
     """Return the mean of exp(−m·age) over each of equal parts of the step, (_AGES,)."""
-    kept = np.exp(-decay * np.linspace(0.0, 1.0, _AGES + 1))
-    return (kept[:-1] - kept[1:]) * _AGES / decay
+    survival = np.exp(-decay * np.linspace(0.0, 1.0, _AGES + 1))
+    return (survival[:-1] - survival[1:]) * _AGES / decay
 
 
 def _ages(decay: float, begin: float, length: float) -> tuple[FloatArray, FloatArray]:

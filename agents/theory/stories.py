@@ -84,28 +84,28 @@ def stories_bound(
     fleet, reports = simplified(sources).select(live), reports[live]
     kind, source, share = _kinds(fleet.topic_of, reports)
     pairs, n, first = kind.size, len(fleet), np.flatnonzero(np.diff(kind, prepend=-1))
-    each = fleet.select(source)
-    arm = ClosedFormArm(each.replaced(arrival_rate=each.arrival_rate * share, cost=1.0))
+    reporters = fleet.select(source)
+    arm = ClosedFormArm(reporters.replaced(arrival_rate=reporters.arrival_rate * share, cost=1.0))
 
     def best(prices: FloatArray) -> tuple[FloatArray, csr_array]:
-        """Return what each kind earns per step net of π, and its subgradients by λ and π."""
+        """Return the reward of each kind per step net of π, and its subgradients by λ and π."""
         gap = np.minimum(arm.interval(prices[1:]), arm.longest)
         rate = (arm.mean_content(gap) - prices[1:]) / gap
         net = np.maximum.reduceat(rate, first)
-        chosen = np.flatnonzero((rate == net[kind]) & (rate > 0.0))
-        chosen = chosen[np.diff(kind[chosen], prepend=-1) > 0]  # one of those that are equal
-        slopes = (-1.0 / gap[chosen], (kind[chosen], 1 + chosen))
+        winners = np.flatnonzero((rate == net[kind]) & (rate > 0.0))
+        winners = winners[np.diff(kind[winners], prepend=-1) > 0]  # one of those that are equal
+        slopes = (-1.0 / gap[winners], (kind[winners], 1 + winners))
         return np.maximum(net, 0.0), csr_array(slopes, shape=(first.size, 1 + pairs))
 
     slope = np.append(float(budget), np.zeros(pairs))
     # Σ_S π_{S,i} ≤ λC_i
     rows, columns = np.append(np.arange(n), source), np.append(np.zeros(n), 1 + np.arange(pairs))
     entries = np.append(-fleet.cost, np.ones(pairs))
-    divided = csr_array((entries, (rows, columns)), shape=(n, 1 + pairs))
-    prices, bound = least_of_sum(best, slope, np.zeros(1 + pairs), _GAP, divided)
+    constraints = csr_array((entries, (rows, columns)), shape=(n, 1 + pairs))
+    prices, bound = least_of_sum(best, slope, np.zeros(1 + pairs), _GAP, constraints)
     # The inequality must hold to the last digit for the bound to be one.
-    spent = np.bincount(source, prices[1:], n)
-    multiplier = max(float(prices[0]), float((spent / fleet.cost).max()))
+    charge = np.bincount(source, prices[1:], n)
+    multiplier = max(float(prices[0]), float((charge / fleet.cost).max()))
     return Relaxation(bound + budget * (multiplier - float(prices[0])), multiplier)
 
 

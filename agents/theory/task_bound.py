@@ -69,9 +69,9 @@ class EngineBound(Bound):
         name: str,
         price: float | FloatArray = 0.0,
     ) -> EngineBound:
-        made = super().__new__(cls, bound, multiplier, name)
-        made.price = price
-        return made
+        instance = super().__new__(cls, bound, multiplier, name)
+        instance.price = price
+        return instance
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, price={self.price!r})"
@@ -165,19 +165,19 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     if plain and law is not None and _is_mean_content(task, fleet):
         return _of_each(fleet, _with_regimes, task, law)
     if task.payoff is not None and not task.payoff.at_most_collected:
-        unknown = _without_engine(task, fleet)
-        return Bound(np.nan * unknown.bound, unknown.multiplier, Information.UNKNOWN.value)
+        fallback = _without_engine(task, fleet)
+        return Bound(np.nan * fallback.bound, fallback.multiplier, Information.UNKNOWN.value)
     if task.engine is None:
         return _without_engine(task, fleet)
     return _of_each(fleet, _with_engine, task)
 
 
-def _of_each(fleet: Sources, bound: Callable[..., Bound], *given: Any) -> Bound:
-    """Return what a function of `given` and a fleet, (N,), does: of the fleet, or of each one of a
-    batch, (B, N)."""
+def _of_each(fleet: Sources, bound: Callable[..., Bound], *arguments: Any) -> Bound:
+    """Return the bound of a fleet, (N,), or of each fleet of a batch, (B, N), as a function of
+    `arguments` and a fleet, (N,)."""
     if fleet.cost.ndim == 1:
-        return bound(*given, fleet)
-    rows = [bound(*given, fleet.fleet(b)) for b in range(len(fleet.cost))]
+        return bound(*arguments, fleet)
+    rows = [bound(*arguments, fleet.fleet(b)) for b in range(len(fleet.cost))]
     bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
     if isinstance(rows[0], EngineBound):
         prices = np.array([row.price for row in rows if isinstance(row, EngineBound)])
@@ -186,16 +186,16 @@ def _of_each(fleet: Sources, bound: Callable[..., Bound], *given: Any) -> Bound:
 
 
 def _with_looks(task: Task, cost: float, fleet: Sources) -> Bound:
-    seen = task.replaced(look_cost=None, unchanged_cost=None, observed=True)
+    observed_task = task.replaced(look_cost=None, unchanged_cost=None, observed=True)
     more = task.unchanged_cost is not None or task.payoff is not None or task.engine is not None
-    if more or information(seen) is not Information.OBSERVED:
-        return task_bound(seen, fleet)
+    if more or information(observed_task) is not Information.OBSERVED:
+        return task_bound(observed_task, fleet)
 
     def bound(fleet: Sources) -> Bound:
         live = _is_payable(task, fleet)
         costs = np.where(task.observed, 0.0, cost)[live]
-        found = looks_relaxation(fleet.select(live), task.budget, costs, utility_of(task))
-        return Bound(*found, "looks")
+        solution = looks_relaxation(fleet.select(live), task.budget, costs, utility_of(task))
+        return Bound(*solution, "looks")
 
     return _of_each(fleet, bound)
 
@@ -204,26 +204,26 @@ def _with_unchanged(task: Task, fleet: Sources) -> Bound:
     live = _payable(task, fleet) if fleet.cost.ndim == 1 else fleet
     arm = conditional_arm(task, live)
     bound, multiplier = least_priced(arm.net_reward, arm.max_multiplier(), task.budget)
-    known = information(task)
-    if known is Information.UNKNOWN or task.payoff is not None or task.engine is not None:
+    knowledge = information(task)
+    if knowledge is Information.UNKNOWN or task.payoff is not None or task.engine is not None:
         return Bound(np.nan * bound, multiplier, Information.UNKNOWN.value)
-    return Bound(bound, multiplier, known.value)
+    return Bound(bound, multiplier, knowledge.value)
 
 
 def _with_deadline(task: Task, steps: int, fleet: Sources) -> Bound:
     live = _payable(task, fleet)
     bound, multiplier = deadline_bound(live, task.budget, steps, task.budget_rule)
-    known = information(task)
-    return Bound(np.nan if known is Information.UNKNOWN else bound, multiplier, known.value)
+    knowledge = information(task)
+    return Bound(np.nan if knowledge is Information.UNKNOWN else bound, multiplier, knowledge.value)
 
 
 def _with_cycle(task: Task, fleet: Sources) -> Bound:
-    unknown, inflow = _without_engine(task, fleet), daily_inflow(task, fleet)
+    fallback, inflow = _without_engine(task, fleet), daily_inflow(task, fleet)
     if inflow is None or not _is_mean_content(task, fleet) or task.budget_rule != "step":
-        return unknown
+        return fallback
     live = affordable(fleet.cost, task.budget)
-    found = periodic_relaxation(fleet.select(live), inflow[live], task.budget)
-    return Bound(found.bound, float(found.multiplier.mean()), "cycle known")
+    solution = periodic_relaxation(fleet.select(live), inflow[live], task.budget)
+    return Bound(solution.bound, float(solution.multiplier.mean()), "cycle known")
 
 
 def _with_regimes(task: Task, law: Regimes, fleet: Sources) -> Bound:
@@ -233,8 +233,8 @@ def _with_regimes(task: Task, law: Regimes, fleet: Sources) -> Bound:
 def _is_mean_content(task: Task, fleet: Sources) -> bool:
     """Return whether a crawler that knows the rates knows the mean content of every source and
     nothing more before a crawl, and content decays exponentially."""
-    informed = (task.observed | (fleet.recall > 0)).any()
-    return task.arrivals.exponential and not bool(informed)
+    is_informed = (task.observed | (fleet.recall > 0)).any()
+    return task.arrivals.exponential and not bool(is_informed)
 
 
 def _is_shared(task: Task) -> bool:
@@ -246,14 +246,14 @@ def _is_shared(task: Task) -> bool:
 def _with_stories(task: Task, stories: Stories, fleet: Sources) -> Bound:
     from agents.theory.stories import stories_bound  # needs SciPy
 
-    found = stories_bound(fleet, task.budget, stories, task.budget_rule)
-    return Bound(*found, information(task).value)
+    solution = stories_bound(fleet, task.budget, stories, task.budget_rule)
+    return Bound(*solution, information(task).value)
 
 
 def _with_topics(task: Task, limit: float, fleet: Sources) -> Bound:
     weights = topic_weights(fleet, task.budget, limit)
-    found = _without_engine(task, weighted(fleet, weights))
-    return found._replace(bound=found.bound + conceded(weights, limit))
+    solution = _without_engine(task, weighted(fleet, weights))
+    return solution._replace(bound=solution.bound + conceded(weights, limit))
 
 
 def _payable(task: Task, fleet: Sources) -> Sources:
@@ -274,25 +274,25 @@ def _with_engine(task: Task, fleet: Sources) -> EngineBound:
 
     engine = task.engine
     assert engine is not None
-    known = information(task)
+    knowledge = information(task)
     live = _payable(task, fleet)
     utility, decay = item_utility(task), task.arrivals.decay
-    if not known.is_informed:
-        given = task.budget, engine.rate
-        found = engine_relaxation(live, *given, utility, decay, task.per_host)
-        bound = np.nan if known is Information.UNKNOWN else found.bound
+    if not knowledge.is_informed:
+        resources = task.budget, engine.rate
+        solution = engine_relaxation(live, *resources, utility, decay, task.per_host)
+        bound = np.nan if knowledge is Information.UNKNOWN else solution.bound
         if _is_blind(engine) and isinstance(task.arrivals, Arrivals):
-            equal = engine_relaxation(live, *given, EqualUtilities(), decay, task.per_host)
+            equal = engine_relaxation(live, *resources, EqualUtilities(), decay, task.per_host)
             bound = np.minimum(bound, equal.bound)  # or NaN
         poisson = isinstance(task.arrivals, Arrivals) and task.arrivals.exponential
-        if known is Information.UNOBSERVED and poisson and has_places(live, engine):
+        if knowledge is Information.UNOBSERVED and poisson and has_places(live, engine):
             bound = min(bound, places_bound(live, task.budget, engine, utility))
-        return EngineBound(bound, found.multiplier, known.value, found.price)
+        return EngineBound(bound, solution.multiplier, knowledge.value, solution.price)
     free = _without_engine(task, fleet)
     everything = max(task.budget, float(live.cost.sum()))
-    served = engine_relaxation(live, everything, engine.rate, utility, decay)
-    if served.bound < free.bound:
-        return EngineBound(served.bound, served.multiplier, free.name, served.price)
+    unlimited = engine_relaxation(live, everything, engine.rate, utility, decay)
+    if unlimited.bound < free.bound:
+        return EngineBound(unlimited.bound, unlimited.multiplier, free.name, unlimited.price)
     return EngineBound(*free)
 
 
@@ -302,15 +302,15 @@ def _is_blind(engine: Engine) -> bool:
 
 
 def _without_engine(task: Task, fleet: Sources) -> Bound:
-    payable, known = _is_payable(task, fleet), information(task)
-    if not known.is_informed:
+    payable, knowledge = _is_payable(task, fleet), information(task)
+    if not knowledge.is_informed:
         # A mask would make a batch ragged; its bound is less sharp where costs exceed the budget.
         live = fleet.select(payable) if fleet.cost.ndim == 1 else fleet
-        if known is Information.UNKNOWN:
-            found = relaxation(live, task.budget, task.per_host)
-            return Bound(np.nan, found.multiplier, known.value)
+        if knowledge is Information.UNKNOWN:
+            solution = relaxation(live, task.budget, task.per_host)
+            return Bound(np.nan, solution.multiplier, knowledge.value)
         return Bound(
-            *relaxation(live, task.budget, task.per_host, task.arrivals.decay), known.value
+            *relaxation(live, task.budget, task.per_host, task.arrivals.decay), knowledge.value
         )
     fleet = simplified(fleet.replaced(capacity=np.inf))
     arms = ObservedArm(fleet, task.observed & payable, utility_of(task))
@@ -322,4 +322,4 @@ def _without_engine(task: Task, fleet: Sources) -> Bound:
     if fleet.decay_per_step.min() < _SLOW:
         free = net_reward(np.zeros_like(high)).sum(axis=-1, keepdims=True)
         negligible = 1e-17 * free / task.budget
-    return Bound(*least_priced(net_reward, high, task.budget, negligible), known.value)
+    return Bound(*least_priced(net_reward, high, task.budget, negligible), knowledge.value)

@@ -41,15 +41,15 @@ def thresholds(
     np.einsum("ii->i", matrix[:n, :n])[...] += 1.0
     matrix[:n, n], matrix[:n, n + 1] = 1.0, drift
     matrix[n, :n] = stay[0]
-    reached = _eliminate(matrix)
-    waiting, gained, visits = matrix[:n, n], matrix[:n, n + 1], matrix[n, :n]
-    waiting[reached:], gained[reached:], visits[reached:] = 1.0, 0.0, 0.0
+    states = _eliminate(matrix)
+    waiting, gain, visits = matrix[:n, n], matrix[:n, n + 1], matrix[n, :n]
+    waiting[states:], gain[states:], visits[states:] = 1.0, 0.0, 0.0
     steps = 1.0 + np.concatenate([[0.0], np.cumsum(visits * waiting)[:-1]])
-    reward = mean + np.concatenate([[0.0], np.cumsum(visits * gained)[:-1]])
-    index = reward - steps * gained / waiting
-    lost = np.maximum.accumulate((steps <= 0.0) | (steps > _NEVER))
-    lost[reached:] = True
-    last = max(int(np.argmax(lost)) - 1, 0) if lost.any() else n - 1
+    reward = mean + np.concatenate([[0.0], np.cumsum(visits * gain)[:-1]])
+    index = reward - steps * gain / waiting
+    never = np.maximum.accumulate((steps <= 0.0) | (steps > _NEVER))
+    never[states:] = True
+    last = max(int(np.argmax(never)) - 1, 0) if never.any() else n - 1
     index[last + 1 :] = index[last] + (value[last + 1 :] - value[last])
     index = np.minimum(index, value)  # but for rounding, it does not exceed what is collected
     reward[last + 1 :] = value[last + 1 :]
@@ -60,7 +60,7 @@ def thresholds(
             f"states {falls[0]} and {falls[0] + 1} of {n}: no threshold policy is "
             "optimal. Order the states by their index"
         )
-    steps[lost] = np.inf
+    steps[never] = np.inf
     return index, reward, steps
 
 

@@ -46,17 +46,17 @@ def topic_weights(sources: Sources, budget: float, limit: float) -> FloatArray:
     array([0.28])
     """
     fleet = simplified(sources)
-    weights = chosen = np.ones(int(fleet.topic_of.max()) + 1)
+    weights = best = np.ones(int(fleet.topic_of.max()) + 1)
     least = float(np.inf)
     for _ in range(_ROUNDS):
         now = weighted(fleet, weights)
-        found = relaxation(now, budget)
-        bound = float(found.bound) + conceded(weights, limit)
+        solution = relaxation(now, budget)
+        bound = float(solution.bound) + conceded(weights, limit)
         if bound < least:
-            least, chosen = bound, weights
+            least, best = bound, weights
         arm = renewal_arm(now)
-        interval = arm.interval(np.array([found.multiplier]))
+        interval = arm.interval(np.array([solution.multiplier]))
         brings = np.where(np.isfinite(interval), fleet.content_at(interval) / interval, 0.0)
-        collected = np.bincount(fleet.topic_of, np.ravel(brings), minlength=weights.size)
-        weights = np.sqrt(weights * np.exp(-collected / limit)).clip(1e-100)
-    return chosen
+        utility = np.bincount(fleet.topic_of, np.ravel(brings), minlength=weights.size)
+        weights = np.sqrt(weights * np.exp(-utility / limit)).clip(1e-100)
+    return best

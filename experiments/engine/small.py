@@ -96,7 +96,7 @@ def choices(process: EngineProcess, rule: QueueIndex | FloatArray) -> IntArray:
     phase, *ages, backlog = np.indices(process.shape)
     if isinstance(rule, QueueIndex):
         age = np.stack([age.ravel() + 1.0 for age in ages], axis=1)
-        here = phase.ravel() % len(rule.service.left)
+        here = phase.ravel() % len(rule.service.fractions)
         index = rule.priority(age, here, backlog.ravel()).T.reshape(-1, *process.shape)
     else:
         index = np.array([rule[i, age] for i, age in enumerate(ages)])

@@ -39,7 +39,7 @@ import numpy as np
 from scipy import stats
 
 from agents.theory.engine.joining import joining
-from agents.theory.engine.lookahead import Fleet, Lookahead, Looking, serve
+from agents.theory.engine.lookahead import Fleet, Lookahead, LookaheadSearch, serve
 from agents.theory.engine.queue import Service, forgetful, kept_at_place, served, service_of
 from agents.theory.engine.relaxation import engine_relaxation
 from agents.theory.engine.tables import BacklogTable
@@ -57,15 +57,15 @@ _FADED = 5.0  # time constants after which a source is taken to be as old as it 
 _ROUNDS = 8
 _DAMPING = 0.5
 _STEPS, _RUNS = 4000, 8  # of a simulation
-_COMPARED, _SURE = 10_000, 2.0  # steps, and standard errors, by which an index beats looking ahead
+_COMPARISON, _SURE = 10_000, 2.0  # steps and standard errors of a comparison with looking ahead
 _WORK = 4e8  # of one, in choices among sources
 _FEW = 6  # sources up to which the policy that looks ahead is sought
 _LAST = 1e3  # times the largest index by which sources that are left out are below
-_PASSED = (0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.35, 1.7)  # items found / items indexed
+_RATIOS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.35, 1.7)  # items found / items indexed
 _GRID = 256  # multipliers at which an arm is solved
 _NEGLIGIBLE = 1e-3  # part of the reward that no better policy could win
 _TINY = 1e-300
-_UNSEEN = 1e-3  # weight of the average law where a backlog hardly occurs
+_RARE = 1e-3  # weight of the average law where a backlog hardly occurs
 
 
 class Outcome(NamedTuple):
@@ -137,31 +137,31 @@ class QueueIndex:
     def fits(sources: Sources, engine: Engine) -> bool:
         """Return whether the tables of a fleet are small enough."""
         capacity, ages = _limits(sources, engine)
-        phases = len(known_service(engine).left)
+        phases = len(known_service(engine).fractions)
         return len(sources) * ages * phases * (capacity + engine.rate) <= _MOST_CELLS
 
     # -------------------------------------------------------------------------------- tables
 
     def _fill(self, utility: Distribution) -> None:
         n, ages, longest = len(self.sources), self._ages, self._longest
-        phases, backlogs = len(self.service.left), self._capacity + 1
+        phases, backlogs = len(self.service.fractions), self._capacity + 1
         self._phase, self._backlog = np.divmod(np.arange(phases * backlogs), backlogs)
         self._number = np.empty((n, ages))  # y
-        self._brought = np.empty((n, ages))  # Σ_j A
+        self._utility = np.empty((n, ages))  # Σ_j A
         self._credit = np.empty((n, ages, phases, longest + 1))  # Σ_j A_kj D(p + j), p = 0 … L
         self._odds = np.empty((n, ages, longest + 1))  # of the number of items
-        self._kept = kept_at_place(
+        self._survival = kept_at_place(
             self.service, self._capacity, longest, self.sources.retention
         )  # (N, F, L)
         place = np.arange(longest)[:, None] + np.arange(longest + 1)
-        within = place < longest
+        within, place = place < longest, np.minimum(place, longest - 1)
         for i in range(n):
             number, joins, total = joining(
                 self.sources, i, ages, longest, self.engine.threshold, utility
             )
-            self._number[i], self._brought[i] = number, total
+            self._number[i], self._utility[i] = number, total
             for f in range(phases):
-                shifted = np.where(within, self._kept[i, f][np.minimum(place, longest - 1)], 0.0)
+                shifted = np.where(within, self._survival[i, f][place], 0.0)
                 self._credit[i, :, f] = joins @ shifted
             self._odds[i] = stats.poisson.pmf(np.arange(longest + 1), number[:, None])
             self._odds[i, :, -1] += 1.0 - self._odds[i].sum(axis=-1)
@@ -174,15 +174,15 @@ class QueueIndex:
         plain = renewal_arm(self.sources).index_at_age(ages * np.ones(len(self.sources)))
         table = np.repeat(plain.T[..., None], states, axis=-1)
         best = self._simulate(table)
-        chosen, self.is_plain, turns = table, True, _ROUNDS
+        best_table, self.is_plain, turns = table, True, _ROUNDS
         if best.reward.mean() > (1.0 - _NEGLIGIBLE) * best.worth * best.number:
             turns = 0  # the engine takes hardly anything from what the crawler brings
         self.ahead: Lookahead | None = None
         if turns and len(table) <= _FEW:
-            ahead = Looking(self._fleet(), self.service, self._capacity, self._moves)
+            ahead = LookaheadSearch(self._fleet(), self.service, self._capacity, self._moves)
             # It was the best of many by simulation: the two are compared on new arrivals.
-            best = self._simulate(table, _COMPARED, seed=1)
-            reward = ahead.simulated(_COMPARED, _RUNS, seed=1)
+            best = self._simulate(table, _COMPARISON, seed=1)
+            reward = ahead.simulated(_COMPARISON, _RUNS, seed=1)
             if not _better(best.reward, reward, _SURE):
                 self.ahead, self.is_plain, best = ahead.best, False, best._replace(reward=reward)
         elif turns:
@@ -190,49 +190,49 @@ class QueueIndex:
             starts = [(nobody, best)]
             for some in self._least_worth():
                 rest = _without(table, some)
-                tried = self._simulate(rest)
-                if _better(tried.reward, best.reward):
-                    best, chosen, self.is_plain = tried, rest, False
-                    starts = [(nobody, starts[0][1]), (some, tried)]
-            for left_out, found in starts:
-                for tried, other in self._iterated(left_out, found, turns):
-                    if _better(tried.reward, best.reward):
-                        best, chosen, self.is_plain = tried, other, False
-        shape = *chosen.shape[:2], len(self.service.left), self._capacity + 1
-        self.table = np.moveaxis(chosen.reshape(shape), 2, 0)
+                outcome = self._simulate(rest)
+                if _better(outcome.reward, best.reward):
+                    best, best_table, self.is_plain = outcome, rest, False
+                    starts = [(nobody, starts[0][1]), (some, outcome)]
+            for left_out, start in starts:
+                for outcome, other in self._iterated(left_out, start, turns):
+                    if _better(outcome.reward, best.reward):
+                        best, best_table, self.is_plain = outcome, other, False
+        shape = *best_table.shape[:2], len(self.service.fractions), self._capacity + 1
+        self.table = np.moveaxis(best_table.reshape(shape), 2, 0)
         self.reward = float(best.reward.mean())
 
     def _iterated(
-        self, left_out: BoolArray, found: Outcome, turns: int
+        self, left_out: BoolArray, outcome: Outcome, turns: int
     ) -> Iterator[tuple[Outcome, FloatArray]]:
         """Yield what policies earn, and their tables, while the index is iterated."""
-        value, law = np.zeros(self._phase.size), found.states
+        value, law = np.zeros(self._phase.size), outcome.states
         for turn in range(turns):
             weight = 1.0 if turn == 0 else _DAMPING
-            value = value + weight * (self._relative_value(found) - value)
-            law = law + weight * (found.states - law)
-            table = _without(self._index(value, law, found), left_out)
-            found = self._simulate(table)
-            yield found, table
+            value = value + weight * (self._relative_value(outcome) - value)
+            law = law + weight * (outcome.states - law)
+            table = _without(self._index(value, law, outcome), left_out)
+            outcome = self._simulate(table)
+            yield outcome, table
 
     def _least_worth(self) -> list[BoolArray]:
         """Return sources that might be left out, (N,), more and more: those whose items are worth
         least for each place that they take, so that the others find some multiple of what is
         indexed."""
-        arms, found = renewal_arm(self.sources), self.sources.arrival_rate * self.sources.period
+        arms, items = renewal_arm(self.sources), self.sources.arrival_rate * self.sources.period
         budget, rate = self._budget, float(self.engine.rate)
         multiplier = engine_relaxation(self.sources, budget, rate, refuse=False).multiplier
         ages = np.arange(1.0, self._ages + 1)[:, None]
-        earned = arms.mean_content(ages * np.ones(len(found))) - multiplier * self.sources.cost
-        worth = np.maximum((earned / ages).max(axis=0), 0.0) / np.maximum(found, _TINY)
+        net = arms.mean_content(ages * np.ones(len(items))) - multiplier * self.sources.cost
+        worth = np.maximum((net / ages).max(axis=0), 0.0) / np.maximum(items, _TINY)
         order = np.argsort(-worth, kind="stable")
-        total = np.cumsum(found[order])
-        sizes = {int(np.searchsorted(total, c * rate, side="right")) for c in _PASSED}
+        total = np.cumsum(items[order])
+        sizes = {int(np.searchsorted(total, c * rate, side="right")) for c in _RATIOS}
         crawls = int(np.ceil(budget / self.sources.cost.min()))
         masks = []
         for size in sorted(sizes, reverse=True):
-            if crawls <= size < len(found):
-                mask = np.ones(len(found), bool)
+            if crawls <= size < len(items):
+                mask = np.ones(len(items), bool)
                 mask[order[:size]] = False
                 masks.append(mask)
         return masks
@@ -254,26 +254,26 @@ class QueueIndex:
         """Return a law of counts, (Q, L + 1), as probabilities: where a state hardly occurs, those
         of all states."""
         average = law.sum(axis=0)
-        law = law + _UNSEEN * average / max(average.sum(), _TINY) + _TINY
+        law = law + _RARE * average / max(average.sum(), _TINY) + _TINY
         return np.asarray(law / law.sum(axis=1, keepdims=True))
 
-    def _relative_value(self, found: Outcome) -> FloatArray:
+    def _relative_value(self, outcome: Outcome) -> FloatArray:
         """Return φ, (Q,), of a queue to which items of mean worth come by the law of a policy:
         φ(q) + g = r(q) + E φ(q')."""
         longest, states = self._longest, self._phase.size
         share = self.sources.arrival_rate * self.sources.mean_utility
-        kept = np.average(self._kept, axis=0, weights=share if share.any() else None)
-        earned = np.zeros((len(kept), longest + 1))  # by the first L places
-        earned[:, 1:] = found.worth * np.cumsum(kept, axis=1)
-        law = self._smooth(found.law)
+        survival = np.average(self._survival, axis=0, weights=share if share.any() else None)
+        credit = np.zeros((len(survival), longest + 1))  # by the first L places
+        credit[:, 1:] = outcome.worth * np.cumsum(survival, axis=1)
+        law = self._smooth(outcome.law)
         after = np.minimum(self._backlog[:, None] + np.arange(longest + 1), longest)
-        here = earned[self._phase]
-        gained = np.take_along_axis(here, after, 1) - np.take_along_axis(here, after[:, :1], 1)
+        here = credit[self._phase]
+        gain = np.take_along_axis(here, after, 1) - np.take_along_axis(here, after[:, :1], 1)
         system = np.zeros((states + 1, states + 1))
         system[:-1, :-1] = np.eye(states) - self._chain(law)
         system[:-1, -1] = 1.0  # g
         system[-1, 0] = 1.0  # φ = 0 where nothing waits
-        right = np.append((law * gained).sum(axis=1), 0.0)
+        right = np.append((law * gain).sum(axis=1), 0.0)
         return np.asarray(np.linalg.lstsq(system, right, rcond=None)[0][:-1])
 
     def _places(self, others: int) -> tuple[IntArray, IntArray, IntArray]:
@@ -285,10 +285,10 @@ class QueueIndex:
         there = np.minimum(self._backlog + others, longest)
         return ahead, there, np.minimum(there + np.arange(longest + 1)[:, None], longest)
 
-    def _index(self, value: FloatArray, law: FloatArray, found: Outcome) -> FloatArray:
+    def _index(self, value: FloatArray, law: FloatArray, outcome: Outcome) -> FloatArray:
         """Return the index, (N, ages, Q), of φ and π."""
         crawls = max(self._budget / float(self.sources.cost.mean()), 1.0)
-        ahead, there, later = self._places(round(found.number * (1.0 - 1.0 / crawls)))
+        ahead, there, later = self._places(round(outcome.number * (1.0 - 1.0 / crawls)))
         after = self._moves @ value  # φ', (F, L + 1)
         brings = self._credit[:, :, self._phase, ahead] + (
             self._odds @ after[self._phase, later] - after[self._phase, there]
@@ -308,7 +308,7 @@ class QueueIndex:
         _simulate(
             table,
             self._number,
-            self._brought,
+            self._utility,
             self._credit,
             self.sources.cost,
             self._budget * (1 + 1e-12),
@@ -375,7 +375,7 @@ def _multipliers(mean: FloatArray, brings: FloatArray, most: int) -> FloatArray:
 def _solve(mean: FloatArray, brings: FloatArray, multipliers: FloatArray, out: FloatArray) -> None:
     """Write the index, (ages, K + 1), of one arm."""
     ages, levels = mean.size, multipliers.size
-    reached = np.empty((ages, levels))  # λ + H_λ(k + 1)
+    worth = np.empty((ages, levels))  # λ + H_λ(k + 1)
     for m in range(levels):
         charge = multipliers[m]
         rate = 0.0
@@ -387,13 +387,13 @@ def _solve(mean: FloatArray, brings: FloatArray, multipliers: FloatArray, out: F
             best = max(mean[k] - charge - rate, later)
             if rate <= 0.0:
                 best = max(best, 0.0)
-            reached[k, m] = charge + best
+            worth[k, m] = charge + best
     for k in range(ages):
-        row = reached[min(k + 1, ages - 1)]
+        row = worth[min(k + 1, ages - 1)]
         for m in range(1, levels):
             row[m] = max(row[m], row[m - 1])
     for k in range(ages):
-        row = reached[min(k + 1, ages - 1)]
+        row = worth[min(k + 1, ages - 1)]
         for b in range(brings.shape[1]):
             x = brings[k, b]
             if x <= row[0]:
@@ -413,7 +413,7 @@ def _solve(mean: FloatArray, brings: FloatArray, multipliers: FloatArray, out: F
 def _simulate(
     table: FloatArray,
     number: FloatArray,
-    brought: FloatArray,
+    utility: FloatArray,
     credit: FloatArray,
     cost: FloatArray,
     budget: float,
@@ -430,19 +430,19 @@ def _simulate(
     """Simulate sources that are crawled in the order of a table, greedily within the budget."""
     n, ages, longest = number.shape[0], number.shape[1], credit.shape[3] - 1
     age = np.empty(n, np.int64)
-    taken = np.empty(n, np.bool_)
+    is_taken = np.empty(n, np.bool_)
     for run in range(reward.size):
         age[:] = 0
         backlog, phase = 0, 0
         total = 0.0
         for step in range(steps + steps // 10):
             warm = step >= steps // 10
-            taken[:] = False
-            left, here = budget, phase * (capacity + 1) + backlog
+            is_taken[:] = False
+            rest, here = budget, phase * (capacity + 1) + backlog
             while True:
                 best = -1
                 for i in range(n):
-                    if taken[i] or cost[i] > left:
+                    if is_taken[i] or cost[i] > rest:
                         continue
                     if best < 0:
                         best = i
@@ -453,17 +453,17 @@ def _simulate(
                         best = i
                 if best < 0:
                     break
-                taken[best] = True
-                left -= cost[best]
+                is_taken[best] = True
+                rest -= cost[best]
             queue = backlog
             for i in range(n):
-                if not taken[i]:
+                if not is_taken[i]:
                     age[i] += 1
                     continue
                 k = min(age[i], ages - 1)
                 if warm:
                     total += credit[i, k, phase, min(queue, longest)]
-                    sums[0] += brought[i, k]
+                    sums[0] += utility[i, k]
                     sums[1] += number[i, k]
                 queue += int(poisson(state, number[i, k]))
                 age[i] = 0

@@ -115,7 +115,7 @@ class WaitingItems:
     def __init__(self, sources: Sources, utility: Distribution, decay: Decay = EXPONENTIAL) -> None:
         self.sources, self.decay = sources, decay
         self._excess = Excess(utility)
-        self._known: tuple[FloatArray, FloatArray] | None = None  # c and the whole panels
+        self._panel_sums: tuple[FloatArray, FloatArray] | None = None  # c and the whole panels
         both = isinstance(utility, Exponential) and isinstance(decay, ExponentialDecay)
         self._closed = _exponential if both else None
         if isinstance(utility, EqualUtilities):
@@ -130,12 +130,12 @@ class WaitingItems:
         return self.sources.ceiling * self._integrals(age, level)[0]
 
     def worth(
-        self, age: FloatArray, price: float, level: FloatArray | float, kept: FloatArray | float = 1
+        self, age: FloatArray, price: float, level: FloatArray | float, part: FloatArray | float = 1
     ) -> FloatArray:
         """Return d V_k(ℓ) − κ y_k(ℓ), (..., N): what the items above a level are worth at a price
-        κ = `price`, if a fraction d = `kept` of their utility is left when they are indexed."""
+        κ = `price`, if a fraction d = `part` of their utility is left when they are indexed."""
         value, number = self._integrals(age, level)
-        return kept * (self.sources.ceiling * value) - price * (self._scale * number)
+        return part * (self.sources.ceiling * value) - price * (self._scale * number)
 
     def worth_at_once(self, level: FloatArray | float) -> FloatArray:
         """Return the fraction of items that are worth a level when they are published, (N,)."""
@@ -177,21 +177,21 @@ class WaitingItems:
         c = c.reshape(-1, c.shape[-1])
         if (c != c[0]).any():
             raise ValueError("the level must be the same at all ages of a source")
-        if self._known is None or not np.array_equal(self._known[0], c[0]):
+        if self._panel_sums is None or not np.array_equal(self._panel_sums[0], c[0]):
             whole = self._part(ends[:-1, None], np.diff(ends)[:, None], c[0])
             start = np.zeros((2, 1, z.shape[-1]))
-            self._known = c[0], np.concatenate([start, np.cumsum(whole, axis=1)], axis=1)
+            self._panel_sums = c[0], np.concatenate([start, np.cumsum(whole, axis=1)], axis=1)
         panel = np.clip(np.searchsorted(ends, z, side="right") - 1, 0, ends.size - 2)
         part = self._part(ends[panel], z - ends[panel], c[0])
-        value, number = self._known[1][:, panel, np.arange(z.shape[-1])] + part
+        value, number = self._panel_sums[1][:, panel, np.arange(z.shape[-1])] + part
         return value, number
 
     def _part(self, start: FloatArray, width: FloatArray, c: FloatArray) -> FloatArray:
         """Return both integrals from `start` over `width`, (2, ..., N)."""
-        left = self.decay.survival(start[..., None] + width[..., None] * _NODES)
+        survival = self.decay.survival(start[..., None] + width[..., None] * _NODES)
         with np.errstate(divide="ignore"):
-            t = c[:, None] / left
-        value, number = (left * self._excess.mean(t)) @ _WEIGHTS, self._excess.probability(t)
+            t = c[:, None] / survival
+        value, number = (survival * self._excess.mean(t)) @ _WEIGHTS, self._excess.probability(t)
         return width * np.stack(np.broadcast_arrays(value, number @ _WEIGHTS))
 
     @cached_property

@@ -47,8 +47,8 @@ def joining(
     items; interest decays exponentially.
 
     >>> from crawl_env.content.utility import EqualUtilities
-    >>> found = joining(Sources([2.0], [1.0], [0.1]), 0, 3, 30, 0.0, EqualUtilities())
-    >>> found.number, found.utility.sum(axis=1).round(4), found.utility[2, :2].round(4)
+    >>> crawls = joining(Sources([2.0], [1.0], [0.1]), 0, 3, 30, 0.0, EqualUtilities())
+    >>> crawls.number, crawls.utility.sum(axis=1).round(4), crawls.utility[2, :2].round(4)
     (array([2., 4., 6.]), array([1.9033, 3.6254, 5.1836]), array([0.9506, 0.8949]))
     """
     whole = np.arange(ages + 1.0)
@@ -60,15 +60,15 @@ def joining(
     last = np.searchsorted(edges, whole[1:]) - 1
     passing, worth = _flows(sources, i, edges, threshold, utility)
     half = 0.5 * np.diff(edges)
-    each = half * (passing @ _WEIGHTS)
-    number = np.cumsum(each)
-    younger = (number - each)[:, None] + 2.0 * half[:, None] * (passing @ _antiderivative().T)
+    items = half * (passing @ _WEIGHTS)
+    number = np.cumsum(items)
+    younger = (number - items)[:, None] + 2.0 * half[:, None] * (passing @ _antiderivative().T)
     # Behind many more newer items than there are places, none joins at one of these.
-    near = int(np.searchsorted(number - each, places + 12.0 * np.sqrt(places) + 40.0))
+    near = int(np.searchsorted(number - items, places + 12.0 * np.sqrt(places) + 40.0))
     blocks = np.array_split(np.arange(near), int(near * _NODES.size * places // _CELLS) + 1)
-    joined = np.concatenate([_joined(worth[rows], younger[rows], places) for rows in blocks])
-    joined = np.cumsum(half[:near, None] * joined, axis=0)[np.minimum(last, near - 1)]
-    return Joining(number[last], joined, np.cumsum(half * (worth @ _WEIGHTS))[last])
+    utilities = np.concatenate([_utilities(worth[rows], younger[rows], places) for rows in blocks])
+    utilities = np.cumsum(half[:near, None] * utilities, axis=0)[np.minimum(last, near - 1)]
+    return Joining(number[last], utilities, np.cumsum(half * (worth @ _WEIGHTS))[last])
 
 
 def _breaks(
@@ -90,15 +90,15 @@ def _flows(
     nodes between edges, (panels, nodes)."""
     step, mean = float(sources.decay_per_step[i]), float(sources.mean_utility[i])
     z = step * (edges[:-1, None] + np.diff(edges)[:, None] * (0.5 * (_NODES + 1.0)))
-    excess, left = Excess(utility), np.exp(-z)
+    excess, survival = Excess(utility), np.exp(-z)
     t = np.zeros(z.shape)
     if threshold > 0:
-        t = threshold / (mean * left) if mean > 0 else np.full(z.shape, np.inf)
+        t = threshold / (mean * survival) if mean > 0 else np.full(z.shape, np.inf)
     flow = float(sources.arrival_rate[i] * sources.period)
-    return flow * excess.probability(t), flow * mean * left * excess.mean(t)
+    return flow * excess.probability(t), flow * mean * survival * excess.mean(t)
 
 
-def _joined(worth: FloatArray, younger: FloatArray, places: int) -> FloatArray:
+def _utilities(worth: FloatArray, younger: FloatArray, places: int) -> FloatArray:
     """Return the integrals over panels, each mapped to [−1, 1], (panels, places)."""
     odds = stats.poisson.pmf(np.arange(places), younger[..., None])
     return np.asarray(np.einsum("kn,knj,n->kj", worth, odds, _WEIGHTS))

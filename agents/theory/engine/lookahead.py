@@ -36,8 +36,8 @@ from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import generator
 
 _ROUNDS = 6  # from nothing, then from the best of these
-_FITTED = 16_000  # steps of a fit
-_MEASURED, _RUNS = 1_000, 32  # steps and runs of a comparison
+_FIT_STEPS = 16_000  # steps of a fit
+_COMPARISON, _RUNS = 1_000, 32  # steps and runs of a comparison
 _PARAMETERS, _AGES = 1500, 20  # of the value, and knots of the age among them
 _RESTARTS = (0.3, 0.1, 0.03)  # how often a simulation that is fitted begins anew, by round
 _RANDOM = (0.2, 0.05)  # how often it chooses at random
@@ -82,7 +82,7 @@ class Knots:
 
     def __init__(self, fleet: Fleet, service: Service, capacity: int, moves: FloatArray) -> None:
         n, ages = fleet.number.shape
-        phases = len(service.left)
+        phases = len(service.fractions)
         at = _spread(ages, _AGES)
         waiting = _spread(capacity + 1, max(2, _PARAMETERS // (n * phases * at.size)))
         self.age: FloatArray = _linear(ages, at)  # (A, knots)
@@ -103,34 +103,34 @@ class Knots:
         return np.ascontiguousarray(np.einsum("nkq,frq->nkfr", by_age, self.served))
 
 
-class Looking:
-    """The search for a value: `best` is the policy found."""
+class LookaheadSearch:
+    """The search for a value: `best` is the best policy."""
 
     def __init__(self, fleet: Fleet, service: Service, capacity: int, moves: FloatArray) -> None:
         self._fleet, self._service, self._capacity = fleet, service, capacity
         self._knots = Knots(fleet, service, capacity, moves)
-        value = np.zeros((*fleet.number.shape, len(service.left), fleet.credit.shape[-1]))
+        value = np.zeros((*fleet.number.shape, len(service.fractions), fleet.credit.shape[-1]))
         self.best, most = Lookahead(fleet, value), -np.inf
         for beyond in _BEYOND:
             value = self.best.value
             for turn in range(_ROUNDS):
-                value = self._fitted(value, turn, beyond)
-                reward = self._rewards(value, _MEASURED, _RUNS, 0).mean()
+                value = self._fit(value, turn, beyond)
+                reward = self._rewards(value, _COMPARISON, _RUNS, 0).mean()
                 if reward >= most:
                     self.best, most = Lookahead(fleet, value), reward
 
-    def _fitted(self, value: FloatArray, seed: int, beyond: float) -> FloatArray:
+    def _fit(self, value: FloatArray, seed: int, beyond: float) -> FloatArray:
         """Return the value of the policy of a value."""
         size, n = int(np.prod(self._knots.shape)), len(self._fleet.cost)
         left, right, credit = np.zeros((size, size)), np.zeros(size), np.zeros(1)
-        self._simulate(value, _FITTED, credit, seed, left, right, beyond)
-        left += _FITTED * self._knots.penalty
+        self._simulate(value, _FIT_STEPS, credit, seed, left, right, beyond)
+        left += _FIT_STEPS * self._knots.penalty
         # What is hardly met is taken to be worth what others are.
-        right += _FITTED * _SMALL * credit / (1.0 - _DISCOUNT) / n
+        right += _FIT_STEPS * _SMALL * credit / (1.0 - _DISCOUNT) / n
         return self._knots.values(np.asarray(np.linalg.solve(left, right), np.float64))
 
     def simulated(self, steps: int, runs: int, seed: int) -> FloatArray:
-        """Return the rewards per step of the policy found, (runs,)."""
+        """Return the rewards per step of the best policy, (runs,)."""
         return self._rewards(self.best.value, steps, runs, seed)
 
     def _rewards(self, value: FloatArray, steps: int, runs: int, seed: int) -> FloatArray:
@@ -213,7 +213,7 @@ def _poisson_odds(mean: float, most: int, odds: FloatArray) -> tuple[int, int]:
 
 
 @inlined
-def _credited(
+def _credit(
     fleet: Fleet,
     age: IntArray,
     rank: IntArray,
@@ -255,29 +255,29 @@ def _choose(
             total += value[i, min(age[i] + 1, fleet.oldest[i]), phase, backlog + r]
         later[r] = total
     rank[:] = 0
-    left, number, count = fleet.budget * (1.0 + 1e-9), 0.0, 0
+    rest, number, count = fleet.budget * (1.0 + 1e-9), 0.0, 0
     credit, after = 0.0, later[0]  # of the choice so far, and the expected value after the step
     while True:
-        best, most_gained, best_credit, best_after = -1, 0.0, 0.0, 0.0
+        best, best_gain, best_credit, best_after = -1, 0.0, 0.0, 0.0
         for i in range(n):
-            if rank[i] > 0 or fleet.cost[i] > left:
+            if rank[i] > 0 or fleet.cost[i] > rest:
                 continue
             k, old = min(age[i], fleet.oldest[i]), min(age[i] + 1, fleet.oldest[i])
-            credited = _credited(fleet, age, rank, i, phase, backlog, odds)
-            reached = 0.0
+            credit_with = _credit(fleet, age, rank, i, phase, backlog, odds)
+            value_after = 0.0
             low, high = _poisson_odds(number + fleet.number[i, k], most, odds)
             for r in range(low, high):
                 new = value[i, 0, phase, backlog + r] - value[i, old, phase, backlog + r]
-                reached += odds[r] * (later[r] + new)
-            gained = (credited - credit + reached - after) / fleet.cost[i]
-            if best < 0 or gained > most_gained or (gained == most_gained and age[i] > age[best]):
-                best, most_gained, best_credit, best_after = i, gained, credited, reached
+                value_after += odds[r] * (later[r] + new)
+            gain = (credit_with - credit + value_after - after) / fleet.cost[i]
+            if best < 0 or gain > best_gain or (gain == best_gain and age[i] > age[best]):
+                best, best_gain, best_credit, best_after = i, gain, credit_with, value_after
         if best < 0:
             return number, credit
         count += 1
         rank[best] = count
         k, old = min(age[best], fleet.oldest[best]), min(age[best] + 1, fleet.oldest[best])
-        left -= fleet.cost[best]
+        rest -= fleet.cost[best]
         number += fleet.number[best, k]
         credit, after = best_credit, best_after
         for r in range(most + 1):

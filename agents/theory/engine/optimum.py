@@ -65,9 +65,9 @@ class EngineProcess:
         self._capacity = engine.capacity
         self._longest = engine.capacity + int(self.service.places.max())  # before service
         self._served = served(self.service, self._capacity, self._longest)
-        self._kept = kept_at_place(self.service, self._capacity, self._longest, sources.retention)[
-            :, :, None
-        ]
+        self._survival = kept_at_place(
+            self.service, self._capacity, self._longest, sources.retention
+        )[:, :, None]
         # For every (threshold, action): what the action credits, and where the queue goes.
         self._choices = [
             (action, *self._outcome(action, level))
@@ -83,18 +83,18 @@ class EngineProcess:
         times that of the threshold.
         """
         value, low, high = relative_values(
-            lambda value: self._improved(value)[0], self.shape, tolerance
+            lambda value: self._improve(value)[0], self.shape, tolerance
         )
-        return 0.5 * (low + high), self._improved(value)[1]
+        return 0.5 * (low + high), self._improve(value)[1]
 
-    def _improved(self, value: FloatArray) -> tuple[FloatArray, IntArray]:
-        """Return what the best choice in every state is worth, and its number."""
+    def _improve(self, value: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Return the value of the best choice in every state, and its number."""
         worth = np.full(self.shape, -np.inf)
         best = np.zeros(self.shape, dtype=int)
         for number, one in enumerate(self._choices):
-            found = self._worth(value, *one)
-            better = found > worth
-            worth, best = np.where(better, found, worth), np.where(better, number, best)
+            candidate = self._worth(value, *one)
+            better = candidate > worth
+            worth, best = np.where(better, candidate, worth), np.where(better, number, best)
         return worth, best
 
     def reward(self, choice: IntArray) -> float:
@@ -102,8 +102,8 @@ class EngineProcess:
         sources just crawled and an empty queue: that of a discount factor so near 1 that only the
         settled queue counts."""
         chain, credit = self._chain(choice)
-        reached = sparse.csgraph.breadth_first_order(chain.T, 0, return_predecessors=False)
-        chain, credit = chain[reached][:, reached], credit[reached]
+        reachable = sparse.csgraph.breadth_first_order(chain.T, 0, return_predecessors=False)
+        chain, credit = chain[reachable][:, reachable], credit[reachable]
         system = sparse.identity(credit.size, format="csc") - (1.0 - _EARLY) * chain.tocsc()
         start = np.zeros(credit.size)
         start[0] = _EARLY
@@ -113,13 +113,13 @@ class EngineProcess:
         """Return the transposed transition matrix of a policy, and the credit, (states,)."""
         states = np.indices(self.shape).reshape(len(self.shape), -1)
         phase, ages, backlog = states[0], states[1:-1], states[-1]
-        chosen = choice.ravel()
-        credit, rows, columns, odds = np.empty(chosen.size), [], [], []
+        choices = choice.ravel()
+        credit, rows, columns, odds = np.empty(choices.size), [], [], []
         phases, capacity = self.shape[0], self._capacity
-        for number, (action, earned, moves) in enumerate(self._choices):
-            here = np.flatnonzero(chosen == number)
+        for number, (action, utility, moves) in enumerate(self._choices):
+            here = np.flatnonzero(choices == number)
             at = (phase[here], *(ages[i, here] for i in action), backlog[here])
-            credit[here] = earned[at]
+            credit[here] = utility[at]
             after = [
                 np.zeros(here.size, int) if i in action else np.minimum(a[here] + 1, most - 1)
                 for i, (a, most) in enumerate(zip(ages, self.ages, strict=True))
@@ -130,18 +130,18 @@ class EngineProcess:
             columns.append(here[source])
             odds.append(likely[source, f, b])
         place = np.concatenate(rows), np.concatenate(columns)
-        size = (chosen.size, chosen.size)
+        size = (choices.size, choices.size)
         return sparse.csr_matrix((np.concatenate(odds), place), size), credit
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of an array over all states."""
-        return (len(self.service.left), *self.ages.tolist(), self._capacity + 1)
+        return (len(self.service.fractions), *self.ages.tolist(), self._capacity + 1)
 
     def _worth(
         self, value: FloatArray, action: tuple[int, ...], credit: FloatArray, moves: FloatArray
     ) -> FloatArray:
-        """Return what a choice is worth in every state: credit (F, k…, b), moves (F, k…, b, f, b'),
+        """Return the value of a choice in every state: credit (F, k…, b), moves (F, k…, b, f, b'),
         over the ages of the crawled sources."""
         n = len(self.sources)
         after: Any = value  # at the ages of the next step, (f, ages of the others…, b')
@@ -156,7 +156,7 @@ class EngineProcess:
         shape = credit.shape
         later = (moves.reshape(-1, columns.shape[0]) @ columns).reshape(*shape, -1)
         # (F, ages of the action…, b, ages of the others…)
-        found = (credit[..., None] + later).reshape(*shape, *others)
+        worth = (credit[..., None] + later).reshape(*shape, *others)
         rest = [i for i in range(n) if i not in action]
         axes = [0] * (n + 2)
         for position, i in enumerate(action):
@@ -164,21 +164,21 @@ class EngineProcess:
         for position, i in enumerate(rest):
             axes[1 + i] = 2 + len(action) + position
         axes[-1] = 1 + len(action)
-        return found.transpose(axes)
+        return worth.transpose(axes)
 
     # ------------------------------------------------------------------------------ outcomes
 
     def _outcome(self, action: tuple[int, ...], level: float) -> tuple[FloatArray, FloatArray]:
         """Return the expected credit (F, k…, b) and the moves (F, k…, b, f·b')."""
-        phases, capacity, longest = len(self.service.left), self._capacity, self._longest
+        phases, capacity, longest = len(self.service.fractions), self._capacity, self._longest
         # Probability of each queue length before service, (k…, b, L + 1), and credits.
         lengths = np.eye(capacity + 1, longest + 1)
         credit = np.zeros((phases, capacity + 1))
         for i in action:
-            joined, worth = self._items(i, level)
-            gained = np.einsum("...bq,kqj,fqj->f...kb", lengths, worth, self._kept[i])
-            credit = credit[..., None, :] + gained
-            lengths = np.einsum("...bq,kqr->...kbr", lengths, joined)
+            transition, worth = self._items(i, level)
+            gain = np.einsum("...bq,kqj,fqj->f...kb", lengths, worth, self._survival[i])
+            credit = credit[..., None, :] + gain
+            lengths = np.einsum("...bq,kqr->...kbr", lengths, transition)
         moves = np.einsum("...br,frgc->f...bgc", lengths, self._served)
         return credit, moves
 
@@ -189,10 +189,10 @@ class EngineProcess:
         longest, ages = self._longest, int(self.ages[i])
         number, utility, _ = joining(self.sources, i, ages, longest, level, self._utility)
         counts = stats.poisson.pmf(np.arange(longest + 1), number[:, None])
-        joined = np.zeros((ages, longest + 1, longest + 1))
-        placed = np.zeros((ages, longest + 1, longest))
+        transition = np.zeros((ages, longest + 1, longest + 1))
+        credit = np.zeros((ages, longest + 1, longest))
         for q in range(longest + 1):
-            joined[:, q, q:] = counts[:, : longest + 1 - q]
-            joined[:, q, longest] += 1.0 - joined[:, q].sum(axis=-1)
-            placed[:, q, q:] = utility[:, : longest - q]
-        return joined, placed
+            transition[:, q, q:] = counts[:, : longest + 1 - q]
+            transition[:, q, longest] += 1.0 - transition[:, q].sum(axis=-1)
+            credit[:, q, q:] = utility[:, : longest - q]
+        return transition, credit

@@ -149,8 +149,8 @@ class PlacePrices:
         """Return good prices, which satisfy the linear program."""
         slope = np.zeros(self._ends[-1])
         slope[0], slope[1 + self._capacity] = 1.0, self._budget
-        found, _ = least_of_sum(self._net, slope, np.zeros(slope.size), _GAP, self._rows())
-        return self._split(found)
+        solution, _ = least_of_sum(self._net, slope, np.zeros(slope.size), _GAP, self._rows())
+        return self._split(solution)
 
     def at(self, prices: Prices) -> float:
         """Return the bound at prices ≥ 0; their `gain` and `total` have no effect."""
@@ -173,15 +173,15 @@ class PlacePrices:
         tolls = np.einsum("obc,ic->iob", self._tolls, prices.own)
         tolls += (prices.budget[0] * crawls.cost)[:, None, None]
         for b in range(self._capacity + 1):
-            paid = np.zeros((self._places, self._places + 1 - b))
+            price = np.zeros((self._places, self._places + 1 - b))
             for q in range(b, self._places):
                 few = self._places - q
-                paid[:few, q - b] = prices.place[q:] + prices.batch[q - b : q - b + few]
-            net = crawls.worth[:, b:] - crawls.reached @ paid
+                price[:few, q - b] = prices.place[q:] + prices.batch[q - b : q - b + few]
+            net = crawls.worth[:, b:] - crawls.reached @ price
             q = net.argmax(axis=1)
-            found = np.take_along_axis(net, q[:, None], 1)[:, 0] - tolls[crawls.source, old, b]
-            better = found > best
-            best[better], backlog[better], front[better] = found[better], b, q[better] + b
+            value = np.take_along_axis(net, q[:, None], 1)[:, 0] - tolls[crawls.source, old, b]
+            better = value > best
+            best[better], backlog[better], front[better] = value[better], b, q[better] + b
         rate = best / crawls.age
         out, slopes = np.zeros(crawls.cost.size), np.zeros((crawls.cost.size, x.size))
         by = self._split(slopes)
@@ -216,9 +216,9 @@ class PlacePrices:
             part = self._split(block)
             part.gain[:] = -1.0
             part.value[:] = odds @ self._after(b) - np.eye(self._capacity + 1)[b, :-1]
-            reached = odds[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]  # P(n ≥ r), r = 1 …
+            tail = odds[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]  # P(n ≥ r), r = 1 …
             some = self._places - b
-            part.place[:, b:] = part.batch[:, :some] = reached[:, :some]
+            part.place[:, b:] = part.batch[:, :some] = tail[:, :some]
             part.total[:] = self._tolls[0, b]
             rows.append(sparse.csr_array(block))
         sums = np.zeros((2 * self._capacity + 1, self._ends[-1]))
@@ -244,15 +244,15 @@ class PlacePrices:
         means = np.linspace(0.0, np.sqrt(most), _FINE) ** 2
         gains = []
         for b in range(self._capacity + 1):
-            paid = np.zeros(self._longest - b)
+            price = np.zeros(self._longest - b)
             some = self._places - b
-            paid[:some] = prices.place[b:] + prices.batch[:some]
-            worth = np.append(0.0, np.cumsum(paid)) + self._after(b) @ prices.value
-            found = self._odds(means, b) @ worth
+            price[:some] = prices.place[b:] + prices.batch[:some]
+            worth = np.append(0.0, np.cumsum(price)) + self._after(b) @ prices.value
+            mean = self._odds(means, b) @ worth
             fall = max(0.0, float(-np.diff(worth, 2).min(initial=0.0)))
-            between = np.maximum(found[:-2], found[1:-1]) + np.diff(means) ** 2 / 8.0 * fall
+            between = np.maximum(mean[:-2], mean[1:-1]) + np.diff(means) ** 2 / 8.0 * fall
             rest = stats.poisson.cdf(self._longest - b, most) * np.ptp(worth)  # of m above
-            best = max(float(between.max()), float(found[-1] + rest))
+            best = max(float(between.max()), float(mean[-1] + rest))
             gains.append(
                 best - np.append(prices.value, 0.0)[b] + self._tolls[0, b] @ prices.own.sum(axis=0)
             )
@@ -269,19 +269,19 @@ def _crawls(
 ) -> PlacedCrawls:
     """Tabulate what crawls of each source bring."""
     assert engine.capacity is not None
-    kept = kept_at_place(service, engine.capacity, longest, sources.retention)[:, 0]
+    survival = kept_at_place(service, engine.capacity, longest, sources.retention)[:, 0]
     at = np.arange(longest)[:, None] + np.arange(places + 1)
     number, source, age, worth = [], [], [], []
     for i in range(len(sources)):
         step = float(sources.decay_per_step[i])
         ages = int(np.clip(np.ceil(_FADED / step), _FEWEST_AGES, _MOST_AGES))
-        found = joining(sources, i, ages, longest, engine.threshold, utility)
-        behind = np.where(at < longest, kept[i][np.minimum(at, longest - 1)], 0.0)
-        brought = found.utility @ behind
+        items = joining(sources, i, ages, longest, engine.threshold, utility)
+        behind = np.where(at < longest, survival[i][np.minimum(at, longest - 1)], 0.0)
+        reward = items.utility @ behind
         # From there on: as many items as at the last age pay, and all that is older is indexed.
-        older = brought[-1] + sources.ceiling[i] * np.exp(-step * ages)
-        worth.append(np.concatenate([brought, older[None]]))
-        number.append(np.append(found.number, found.number[-1]))
+        older = reward[-1] + sources.ceiling[i] * np.exp(-step * ages)
+        worth.append(np.concatenate([reward, older[None]]))
+        number.append(np.append(items.number, items.number[-1]))
         age.append(np.arange(1.0, ages + 2.0))
         source.append(np.full(ages + 1, i))
     return PlacedCrawls(

@@ -19,13 +19,13 @@ _PHASES = 64
 class Service(NamedTuple):
     """How an engine takes items from its queue, step by step.
 
-    left: (F,) the fractions of an item that a deterministic engine may have left over: its states.
+    fractions: (F,), of an item, that a deterministic engine may have left over: its states.
     places: (F, S) how many items may be indexed in a step.
     odds: (S,) with which probability.
     onward: (F, S) the next state if there was more to index; else it is the first.
     """
 
-    left: FloatArray
+    fractions: FloatArray
     places: IntArray
     odds: FloatArray
     onward: IntArray
@@ -46,21 +46,23 @@ def service_of(engine: Engine, most: int = _PHASES) -> Service:
         odds = stats.poisson.pmf(np.arange(most + 1), rate)
         odds[-1] += 1.0 - odds.sum()
         return Service(np.zeros(1), np.arange(most + 1)[None], odds, np.zeros((1, most + 1), int))
-    left, places, onward = [0.0], [], []
-    for fraction in left:
+    fractions, places, onward = [0.0], [], []
+    for fraction in fractions:
         whole = np.floor(fraction + rate + _ROUNDING)
         after = float(fraction + rate - whole)
-        known = np.flatnonzero(np.abs(np.array(left) - after) < _ROUNDING)
-        if not known.size:
-            left.append(after)
-        if len(left) > most:
+        matches = np.flatnonzero(np.abs(np.array(fractions) - after) < _ROUNDING)
+        if not matches.size:
+            fractions.append(after)
+        if len(fractions) > most:
             raise ValueError(
                 f"the rate is {rate:g}, whose multiples have more than {most} different "
                 "fractions; use a rate such as 1, 0.5 or 2.25"
             )
         places.append(int(whole))
-        onward.append(int(known[0]) if known.size else len(left) - 1)
-    return Service(np.array(left), np.array(places)[:, None], np.ones(1), np.array(onward)[:, None])
+        onward.append(int(matches[0]) if matches.size else len(fractions) - 1)
+    return Service(
+        np.array(fractions), np.array(places)[:, None], np.ones(1), np.array(onward)[:, None]
+    )
 
 
 def forgetful(engine: Engine) -> Service:
@@ -81,7 +83,7 @@ def forgetful(engine: Engine) -> Service:
 def served(service: Service, capacity: int, longest: int) -> FloatArray:
     """Return the probabilities of what waits after a step, (F, L + 1, F, K + 1): from a state and
     0 … L items before service to a state and 0 … K items."""
-    phases = len(service.left)
+    phases = len(service.fractions)
     moves = np.zeros((phases, longest + 1, phases, capacity + 1))
     for f in range(phases):
         for places, odds, onward in zip(
@@ -106,7 +108,7 @@ def kept_at_place(
     array([[1.  , 0.5 , 0.25, 0.  ]])
     """
     alpha = np.asarray(retention, dtype=np.float64)
-    phases = len(service.left)
+    phases = len(service.fractions)
     waiting = np.zeros((*alpha.shape, phases, longest + 1))  # of an item that has its place
     steps = [
         list(zip(service.places[f], service.odds, service.onward[f], strict=True))
@@ -115,21 +117,21 @@ def kept_at_place(
     for p in range(1, longest + 1):
         # Steps in which nothing is indexed lead from one state to another.
         matrix = np.zeros((*alpha.shape, phases, phases)) + np.eye(phases)
-        known = np.zeros((*alpha.shape, phases))
+        constant = np.zeros((*alpha.shape, phases))
         for f in range(phases):
             for places, odds, onward in steps[f]:
                 if p <= places:
-                    known[..., f] += odds
+                    constant[..., f] += odds
                 elif places == 0:
                     matrix[..., f, onward] -= odds * alpha
                 else:
-                    known[..., f] += odds * alpha * waiting[..., onward, p - places]
-        waiting[..., p] = np.linalg.solve(matrix, known[..., None])[..., 0]
-    found = np.zeros((*alpha.shape, phases, longest))
+                    constant[..., f] += odds * alpha * waiting[..., onward, p - places]
+        waiting[..., p] = np.linalg.solve(matrix, constant[..., None])[..., 0]
+    survival = np.zeros((*alpha.shape, phases, longest))
     number = np.arange(1, longest + 1)
     for f in range(phases):
         for places, odds, onward in steps[f]:
             behind = np.clip(number - places, 0, longest)
             later = np.where(behind <= capacity, waiting[..., onward, behind], 0.0)
-            found[..., f, :] += odds * np.where(behind == 0, 1.0, alpha[..., None] * later)
-    return found
+            survival[..., f, :] += odds * np.where(behind == 0, 1.0, alpha[..., None] * later)
+    return survival

@@ -48,7 +48,7 @@ class PricedArm(RenewalArm):
         items: the items of the fleet.
         price: κ, utility / item.
         level: ℓ, the utility of the least item that is not refused.
-        kept: d, (N,), the fraction of the utility that is left when items are indexed.
+        survival: d, (N,), the fraction of the utility that is left when items are indexed.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class PricedArm(RenewalArm):
         items: WaitingItems,
         price: float,
         level: FloatArray | float | None = None,
-        kept: FloatArray | float = 1.0,
+        survival: FloatArray | float = 1.0,
     ) -> None:
         super().__init__(items.sources, items.decay)
-        self._items, self._price, self._kept = items, price, kept
-        self._level = price / np.asarray(kept) if level is None else level
+        self._items, self._price, self._survival = items, price, survival
+        self._level = price / np.asarray(survival) if level is None else level
 
     def mean_content(self, age: FloatArray) -> FloatArray:
         ages = np.broadcast_to(age, np.broadcast_shapes(np.shape(age), self.sources.cost.shape))
-        return self._items.worth(ages, self._price, self._level, self._kept)
+        return self._items.worth(ages, self._price, self._level, self._survival)
 
     @cached_property
     def numbers(self) -> PricedArm:
@@ -163,13 +163,13 @@ class _Dual:
         interval = arm.interval(np.array([at[0]]))
         net = arm.reward_rate(interval, charge)
         if not self._refuse:
-            passed, net = self._flow, net - at[1] * self._flow
-        crawled = np.where(net > 0, arm.crawl_rate(interval), 0.0)
-        spent = float(crawled @ arm.sources.cost)
+            flow, net = self._flow, net - at[1] * self._flow
+        crawls = np.where(net > 0, arm.crawl_rate(interval), 0.0)
+        spending = float(crawls @ arm.sources.cost)
         if self._refuse:
-            passed = arm.numbers.cycle_reward(interval) / arm.cycle_length(interval)
-        used = np.array([spent, float(np.where(net > 0, passed, 0.0).sum())])
-        return float(self._budgets @ at + np.maximum(net, 0.0).sum()), self._budgets - used
+            flow = arm.numbers.cycle_reward(interval) / arm.cycle_length(interval)
+        use = np.array([spending, float(np.where(net > 0, flow, 0.0).sum())])
+        return float(self._budgets @ at + np.maximum(net, 0.0).sum()), self._budgets - use
 
 
 def _highest_price(items: WaitingItems, rate: float) -> float:

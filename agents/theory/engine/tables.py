@@ -65,9 +65,9 @@ def priced_table(
     k = np.arange(1.0, ages + 1)[:, None] * np.ones(len(sources))
     index = np.empty((len(sources), ages, levels.size))
     for g, backlog in enumerate(levels):
-        kept = decay.survival(sources.decay_per_step * (backlog / engine.rate))
+        survival = decay.survival(sources.decay_per_step * (backlog / engine.rate))
         least = engine.threshold * np.ones(len(sources))
         if by_value:
             least = np.maximum(least, price)
-        index[..., g] = PricedArm(items, price, least, kept).index_at_age(k).T
+        index[..., g] = PricedArm(items, price, least, survival).index_at_age(k).T
     return BacklogTable(index, levels)

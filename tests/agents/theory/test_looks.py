@@ -56,7 +56,7 @@ def _transforms():
 @pytest.mark.filterwarnings("ignore:budget is")
 @pytest.mark.parametrize(("crawl", "look"), [(0.5, 0.05), (1.0, 0.02), (2.0, 0.1)])
 def test_the_net_reward_is_that_of_value_iteration_over_drawn_content(crawl, look):
-    found = looks._solved(looks._arm(RATE, DECAY, ITEM), crawl, look, None)
+    found = looks._solve(looks._arm(RATE, DECAY, ITEM), crawl, look, None)
     assert found.looks > 0.02
     ceiling, waits, n = RATE / DECAY, np.arange(80.0)[:, None], LATTICE.size
     content = ceiling + (LATTICE - ceiling) * np.exp(-DECAY * waits)

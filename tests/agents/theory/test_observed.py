@@ -167,7 +167,7 @@ def test_simulated_thresholds_earn_what_is_computed(law, items, decay):
     ids=repr,
 )  # fmt: skip
 def test_stated_error_and_the_bound_from_above(law, items, decay):
-    arm, fine = solve_arm(items, decay, law), arms._solved(items, decay, law, states=512)
+    arm, fine = solve_arm(items, decay, law), arms._solve(items, decay, law, states=512)
     reached = fine.steps < 1e5
     state = fine.state[reached & (fine.state <= arm.state[-1])]
     exact = np.interp(state, fine.state, fine.break_even)

@@ -50,7 +50,7 @@ def test_close_bounds_change_no_search_and_spare_most_of_it(scales, powers, flat
     known = near_level(spent, 1.0, high)
     assert (spent(known[0]) > 1.0).all()
     assert (spent(known[1]) <= 1.0).all()
-    close, whole = first_where(lambda x: spent(x) <= 1.0, high, known=known), len(asked)
+    close, whole = first_where(lambda x: spent(x) <= 1.0, high, bounds=known), len(asked)
     plain = first_where(lambda x: spent(x) <= 1.0, high)
     np.testing.assert_allclose(close, plain, rtol=1e-15 / (1.0 - flat) / power.min())
     assert whole < len(asked) - whole

@@ -111,7 +111,7 @@ def test_the_lattice_of_pings_keeps_mean_and_variance():
 )  # fmt: skip
 def test_stated_error(items, decay, r, p):
     arm = solve_arm(items, decay, ONE, r, p)
-    fine = arms._solved(items, decay, ONE, r, p, states=1024)
+    fine = arms._solve(items, decay, ONE, r, p, states=1024)
     unit, charges = inflow(items, decay), charges_of(items, decay)
     excess = net(arm, charges) - net(fine, charges)
     assert -ROUNDING * unit < excess.min()

@@ -48,9 +48,9 @@ def test_it_is_the_multiplier_of_indifference(utility):
 
 def test_no_price_is_no_engine_and_waiting_costs_most_where_interest_decays_fast():
     items, left = WaitingItems(FLEET, Exponential()), np.exp(-4 * FLEET.decay_rate)
-    free, later = (PricedArm(items, 0.0, kept=kept).index_at_age(AGES) for kept in (1.0, left))
+    free, later = (PricedArm(items, 0.0, survival=kept).index_at_age(AGES) for kept in (1.0, left))
     np.testing.assert_allclose(free, index_at_age(AGES, FLEET), rtol=1e-9)
     np.testing.assert_allclose(later, left * index_at_age(AGES, FLEET), rtol=1e-9)
-    at_once, later = (PricedArm(items, 0.1, kept=d).index_at_age(AGES) for d in (1.0, left))
+    at_once, later = (PricedArm(items, 0.1, survival=d).index_at_age(AGES) for d in (1.0, left))
     lost = later[2] / at_once[2]
     assert lost[0] < lost[1] < 1

@@ -19,7 +19,7 @@ def fleet_of(process):
     """What crawls bring, term by term."""
     service, capacity = process.service, process.engine.capacity
     longest = capacity + int(service.places.max())
-    n, phases = len(process.sources), len(service.left)
+    n, phases = len(process.sources), len(service.fractions)
     kept = kept_at_place(service, capacity, longest, process.sources.retention)
     number, credit = np.zeros((n, AGES)), np.zeros((n, AGES, phases, longest + 1))
     for i in range(n):

@@ -33,7 +33,7 @@ def simulated(process, choice, steps=300, runs=256, seed=1):
         observation, reward, *_ = env.step(subsets[at])
         ledger = env.world.queue.ledger
         service = process.service
-        if len(service.left) > 1:
+        if len(service.fractions) > 1:
             there = before + ledger.collected[:, 0] - ledger.refused[:, 0]
             more = there > service.places[left, 0]
             left = np.where(more, service.onward[left, 0], 0)

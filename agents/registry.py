@@ -133,10 +133,10 @@ def register(name: str, factory: Callable[..., Agent]) -> None:
             f"the factory of agent {name!r} is {factory!r}, which cannot be called as "
             f"factory(env, seed=seed): {error}. Give a subclass of agents.Agent, or such a function"
         ) from None
-    taken = AGENTS.get(name)
-    again = taken is not None and _origin(taken) == _origin(factory) and taken not in _AGENTS
-    if name == CLAIRVOYANT or not (taken is None or again):
-        by = "a reference of agents.evaluate" if taken is None else ".".join(_origin(taken))
+    owner = AGENTS.get(name)
+    again = owner is not None and _origin(owner) == _origin(factory) and owner not in _AGENTS
+    if name == CLAIRVOYANT or not (owner is None or again):
+        by = "a reference of agents.evaluate" if owner is None else ".".join(_origin(owner))
         raise ValueError(f"the name {name!r} is taken by {by}; register under another name")
     AGENTS[name] = factory
 
@@ -153,8 +153,8 @@ def find(name: str) -> Callable[..., Agent]:
     from importlib.metadata import entry_points  # takes longer to import than all the agents
 
     installed = entry_points(group=GROUP)
-    found = [point for point in installed if point.name == name]
-    if not found:
+    points = [point for point in installed if point.name == name]
+    if not points:
         refusal = unknown("agent", name, [*AGENTS, *sorted(point.name for point in installed)])
         raise ValueError(
             f"{refusal}. Learners have to be trained: agents.learning.LEARNERS[{shown(name)}] is "
@@ -162,16 +162,16 @@ def find(name: str) -> Callable[..., Agent]:
             "process; an entry point in the group "
             f"{GROUP!r} of an installed package, for all"
         )
-    if len(found) > 1:
-        packages = ", ".join(str(point.dist.name if point.dist else point) for point in found)
+    if len(points) > 1:
+        packages = ", ".join(str(point.dist.name if point.dist else point) for point in points)
         raise ValueError(
             f"several installed packages have an agent {name!r}: {packages}; uninstall all but one"
         )
     try:
-        factory = found[0].load()
+        factory = points[0].load()
     except Exception as error:
         raise ImportError(
-            f"the agent {name!r}, installed as {found[0].value!r}, cannot be loaded: {error}"
+            f"the agent {name!r}, installed as {points[0].value!r}, cannot be loaded: {error}"
         ) from error
     register(name, factory)
     return AGENTS[name]
@@ -214,12 +214,12 @@ def make(
             "observations, make an environment with observed=True and the agent 'whittle'"
         )
     kind = find(name)
-    taken = [
+    accepted = [
         option for option in inspect.signature(kind).parameters if option not in ("env", "seed")
     ]
     for option in options:
-        if option not in taken:
-            remedy = f"it takes {', '.join(taken)}" if taken else "it takes none but seed"
+        if option not in accepted:
+            remedy = f"it takes {', '.join(accepted)}" if accepted else "it takes none but seed"
             raise TypeError(f"agent {name!r} has no option {option!r}; {remedy}")
     agent = kind(env, seed=seed, **options)
     if not hasattr(agent, "predict"):

@@ -136,10 +136,10 @@ class UnitArms:
         """Return the Whittle index at rates, (B, N), of the value if a source is `observed`, (N,),
         and otherwise of the mean content at its age; both (B, N)."""
         out, table = np.empty(age.shape), self._table
-        seen = np.zeros(table.shape[1])
-        seen.reshape(-1, observed.size)[:] = observed
+        is_observed = np.zeros(table.shape[1])
+        is_observed.reshape(-1, observed.size)[:] = observed
         flat = [array.reshape(-1) for array in (rate, age, value, out)]
-        _index_at_content(flat[0], flat[1], flat[2], seen, table, flat[3])
+        _index_at_content(flat[0], flat[1], flat[2], is_observed, table, flat[3])
         return out
 
     @property
@@ -360,12 +360,12 @@ class Adaptive(Agent):
     def begin(self, view: ObservationView) -> Memory:
         shape = (view.batch, self.task.n)
         age = (view["age"] if view.shows("age") else np.ones(shape)) - 1.0
-        used = isinstance(self.estimator, SignalQuality) and view.shows("pings")
+        uses_pings = isinstance(self.estimator, SignalQuality) and view.shows("pings")
         return Memory(
             clock=np.zeros((view.batch, 1)),
             multiplier=np.full((view.batch, 1), np.nan),
             age=age,
-            pings=Pings.none(age) if used else (),
+            pings=Pings.none(age) if uses_pings else (),
             plan=self.begin_plan(shape),
             rates=self.estimator.begin(shape),
             answers=Answers.none(shape) if view.shows("failed") else (),
@@ -409,9 +409,9 @@ class Adaptive(Agent):
         """Return the outcome of the last step's crawls of some cells, (K,), given the state before
         them."""
         before = memory.age.reshape(-1)[cells]
-        known = before < NEVER  # a first crawl has no known gap
-        if not known.all():
-            cells, before = cells[known], before[known]
+        has_gap = before < NEVER  # a first crawl has no known gap
+        if not has_gap.all():
+            cells, before = cells[has_gap], before[has_gap]
         name = next((name for name in NUMBER if view.shows(name)), None)
         changed = self._at(view, next(n for n in _REVEALED if view.shows(n)), cells) > 0
         items = np.zeros(cells.size) if name is None else self._at(view, name, cells)
@@ -489,7 +489,7 @@ class Adaptive(Agent):
 def next_multiplier(
     index: FloatArray,
     cost: FloatArray,
-    known: KnownParameters,
+    parameters: KnownParameters,
     multiplier: FloatArray,
     clock: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
@@ -501,14 +501,14 @@ def next_multiplier(
         multiplier: of the last call; NaN before the first.
         clock: (B, 1) steps.
     """
-    budget = known.budget
+    budget = parameters.budget
     enough = budget >= cost.sum(axis=-1, keepdims=True)  # all sources fit: λ = 0
-    multiplier = np.where(np.isnan(multiplier), margin(index, known.affordable), multiplier)
-    wanted = ((index >= multiplier) * cost).sum(axis=-1, keepdims=True)
+    multiplier = np.where(np.isnan(multiplier), margin(index, parameters.affordable), multiplier)
+    spending = ((index >= multiplier) * cost).sum(axis=-1, keepdims=True)
     step = 0.5 * (1.0 + clock / 10.0) ** -0.6
     # In units in which a single crawl is not clipped, however small the budget, to avoid bias.
     scale = budget + cost.max(axis=-1, keepdims=True)
-    surplus = np.clip((wanted - budget) / scale, -1.0, 1.0)
+    surplus = np.clip((spending - budget) / scale, -1.0, 1.0)
     return np.where(enough, 0.0, multiplier), multiplier * np.exp(step * surplus)
 
 
@@ -592,19 +592,19 @@ def _count_pings(
     """Add the pings of one step to those since the last crawl; `decay` is μT, of one fleet or of
     all."""
     for i in range(number.size):
-        kept, bend = decayed(decay[i % decay.size])
+        survival, bend = decayed(decay[i % decay.size])
         before = 0.0 if crawled[i] else number[i]
         number[i] = before + pings[i] if before >= 0.0 else before
-        aged[i] = (0.0 if crawled[i] else kept * aged[i]) + pings[i] * (1.0 - bend)
+        aged[i] = (0.0 if crawled[i] else survival * aged[i]) + pings[i] * (1.0 - bend)
 
 
 @compiled
-def _belief(known: FloatArray, table: FloatArray, period: float, out: FloatArray) -> None:
-    rate, silent, precision = known[0], known[1], known[2]
-    age, number, aged = known[3], known[4], known[5]
+def _belief(rows: FloatArray, table: FloatArray, period: float, out: FloatArray) -> None:
+    rate, silent, precision = rows[0], rows[1], rows[2]
+    age, number, aged = rows[3], rows[4], rows[5]
     for i in range(out.size):
         j = i % table.shape[1]
         ceiling, decay = table[0, j], table[2, j]
         full = ceiling * (1.0 - decayed(decay * age[i])[0])
-        pinged = precision[i] * ceiling * (decay / period) * aged[i]
-        out[i] = silent[i] * full + pinged if number[i] >= 0.0 else rate[i] * full
+        announced = precision[i] * ceiling * (decay / period) * aged[i]
+        out[i] = silent[i] * full + announced if number[i] >= 0.0 else rate[i] * full

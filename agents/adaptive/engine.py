@@ -62,8 +62,8 @@ class EstimatedQueue:
 
     def begin(self, batch: int, tour: float) -> QueuePlan:
         """Return the state before the first step; `tour` is the length of a round, steps."""
-        unknown = np.full((batch, self._task.n, len(PARAMETERS)), np.nan)
-        return QueuePlan(np.full((batch, 1), _FIRST * tour), unknown, np.full(batch, -1))
+        blank = np.full((batch, self._task.n, len(PARAMETERS)), np.nan)
+        return QueuePlan(np.full((batch, 1), _FIRST * tour), blank, np.full(batch, -1))
 
     def decide(
         self,
@@ -88,15 +88,15 @@ class EstimatedQueue:
         if now.any():
             due = np.where(now, due * _FACTOR, due)
             fleet = np.where(now[..., None], estimates(), fleet)
-        seen = np.concatenate([age[..., None], backlog[..., None], fleet], axis=-1)
+        columns = np.concatenate([age[..., None], backlog[..., None], fleet], axis=-1)
         for row in np.flatnonzero(~np.isnan(fleet).any(axis=(1, 2))).tolist():
             if row not in self._policies:
                 self._policies[row] = WhittleEngine(self._task)
-            told = ObservationView(seen[row : row + 1], self._task)
-            ranked, (onward,) = self._policies[row].decide(told, (phase[row : row + 1],))
+            view = ObservationView(columns[row : row + 1], self._task)
+            row_priority, (onward,) = self._policies[row].decide(view, (phase[row : row + 1],))
             phase[row] = onward[0]
-            if self._policies[row].heeds(told.sources.fleet(0)):
-                out[row] = ranked[0]
+            if self._policies[row].heeds(view.sources.fleet(0)):
+                out[row] = row_priority[0]
         return out, QueuePlan(due, fleet, phase)
 
 
@@ -134,9 +134,9 @@ class AdaptiveEngine(SelfTuning):
         estimator: Estimator | str | None = None,
     ) -> None:
         super().__init__(env, seed=seed, estimator=estimator)
-        self._queue = None if self.task.engine is None else self._checked()
+        self._queue = None if self.task.engine is None else self._make_queue()
 
-    def _checked(self) -> EstimatedQueue:
+    def _make_queue(self) -> EstimatedQueue:
         task = self.task
         needs_all(task, self.name, "age", "backlog")
         needs(task, self.name, *NUMBER)
@@ -160,8 +160,8 @@ class AdaptiveEngine(SelfTuning):
             return super().decide(view, state)
         memory = Memory(*state)
         before = QueueMemory(*memory.plan)
-        priority, learnt = super().decide(view, memory._replace(plan=before.tuning))
-        memory = Memory(*learnt)
+        priority, after = super().decide(view, memory._replace(plan=before.tuning))
+        memory = Memory(*after)
         clock = np.where(self.has_unit(memory.plan), memory.clock, np.nan)
         priority, queue = self._queue.decide(
             QueuePlan(*before.queue), clock, memory.age, view["backlog"],
@@ -175,5 +175,5 @@ class AdaptiveEngine(SelfTuning):
         content = TuningState(*memory.plan).content
         utility, decay = self._content.estimate(content, np.arange(memory.age.size))
         rate = self.estimator.posterior(memory.rates).mean
-        known = rate, utility.reshape(shape), decay.reshape(shape), self._parameter(view, "cost")
-        return np.stack([np.broadcast_to(array, shape) for array in known], axis=-1)
+        columns = rate, utility.reshape(shape), decay.reshape(shape), self._parameter(view, "cost")
+        return np.stack([np.broadcast_to(array, shape) for array in columns], axis=-1)

@@ -204,33 +204,34 @@ class InContext(Agent):
         if task.draw is not None and np.ptp(task.sources.cost) > 0:
             needs(task, self.name, "cost")
         self.known = KnownParameters.of(task, ("cost",))
-        shown, each_step = set(task.features), task.budget_rule == "step"
-        self.looks = task.look_cost is not None and {"seen", "shown"} <= shown and each_step
-        ends = isinstance(task.payoff, Deadline) and "steps_left" in shown
+        features, each_step = set(task.features), task.budget_rule == "step"
+        self.looks = task.look_cost is not None and {"seen", "shown"} <= features and each_step
+        ends = isinstance(task.payoff, Deadline) and "steps_left" in features
         self.limit: float | None = None  # of what a topic pays in a step
-        if isinstance(task.payoff, DiminishingReturns) and "topic" in shown and each_step:
+        if isinstance(task.payoff, DiminishingReturns) and "topic" in features and each_step:
             self.limit = task.payoff.limit
         self.shows = Shows(
-            float("items" in shown and not self.looks),
-            float(set(SUMMED) <= shown and not self.looks),
-            float({"mean_utility", "decay_rate"} <= shown and not self.looks),
+            float("items" in features and not self.looks),
+            float(set(SUMMED) <= features and not self.looks),
+            float({"mean_utility", "decay_rate"} <= features and not self.looks),
         )
         self.deadline = ends and self.shows.told > 0.0
-        self.cyclic = self.shows.sums > 0.0 and "items" in shown and "pings" not in shown
+        self.cyclic = self.shows.sums > 0.0 and "items" in features and "pings" not in features
         self.quality = SignalQuality(period=self.known.period)
-        topics, seen = task.sources.topic_of, {"topic", "items"} <= shown and "pings" not in shown
-        shared = seen and not self.looks and topics.max() + 1 < task.n
+        topics = task.sources.topic_of
+        shows_topics = {"topic", "items"} <= features and "pings" not in features
+        shared = shows_topics and not self.looks and topics.max() + 1 < task.n
         self.topics: RegimeFilter | None = None
         if shared:
             lasting = ((ratio, max(2.0, tours * self.tour)) for ratio, tours in _LAWS)
             laws = tuple(Regimes(ratio, 1.0 / steps) for ratio, steps in lasting)
             self.topics = RegimeFilter(topics, laws, _PRIOR)
-        queued = task.engine is not None and {"backlog", "items"} <= shown
+        queued = task.engine is not None and {"backlog", "items"} <= features
         self.queue = EstimatedQueue(task) if queued and EstimatedQueue.hides(task) else None
         self.stories: AdaptiveStories | None = None
-        if _heeds_stories(task) and self.shows.told and {"items", "known"} <= shown:
-            told = task_of_estimates(task, task.arrivals, AdaptiveStories.features)
-            self.stories = AdaptiveStories(told)
+        if _heeds_stories(task) and self.shows.told and {"items", "known"} <= features:
+            stories_task = task_of_estimates(task, task.arrivals, AdaptiveStories.features)
+            self.stories = AdaptiveStories(stories_task)
         if weights is None:
             self.network = shipped()
         else:
@@ -245,7 +246,7 @@ class InContext(Agent):
         b, n = view.batch, self.task.n
         age = (view["age"] if view.shows("age") else np.ones((b, n))) - 1.0
         signalled = view.shows("pings") and view.shows("items")
-        left = np.exp(-self.known.period * view["decay_rate"]) if self.shows.told else 1.0
+        retention = np.exp(-self.known.period * view["decay_rate"]) if self.shows.told else 1.0
         return ContextMemory(
             clock=np.zeros((b, 1)),
             multiplier=np.full((b, 1), np.nan),
@@ -258,7 +259,7 @@ class InContext(Agent):
             answers=Answers.none((b, n)) if view.shows("failed") else (),
             pings=Pings.none(age) if signalled else (),
             signals=self.quality.begin((b, n)) if signalled else (),
-            topics=() if self.topics is None else self.topics.begin(age, left),
+            topics=() if self.topics is None else self.topics.begin(age, retention),
             excess=() if self.topics is None else np.zeros((b, n)),
             left=np.zeros((b, n)) if self.looks else (),
             queue=() if self.queue is None else self.queue.begin(b, self.tour),
@@ -300,17 +301,17 @@ class InContext(Agent):
             return graded(both, level).reshape(view.batch, 2, self.task.n), after
         if self.stories is not None:
             rate = self._rates(memory)[1] / (self.tour * self.known.period)
-            seen = memory.age, *(view[name] for name in ("crawled", "items", "known"))
-            known = rate, view["mean_utility"], view["decay_rate"], cost
-            columns = np.stack(np.broadcast_arrays(*seen, *known), axis=-1)
-            told = ObservationView(columns, self.stories.task)
-            priority, stories = self.stories.decide(told, before.stories)
+            observed = memory.age, *(view[name] for name in ("crawled", "items", "known"))
+            estimates = rate, view["mean_utility"], view["decay_rate"], cost
+            columns = np.stack(np.broadcast_arrays(*observed, *estimates), axis=-1)
+            stories_view = ObservationView(columns, self.stories.task)
+            priority, stories = self.stories.decide(stories_view, before.stories)
             return priority, after._replace(stories=stories)
         priority = graded(index, level)
         if self.queue is not None:
-            found = (memory.sums[..., ITEMS] > 0.0).any(axis=1, keepdims=True)
+            has_items = (memory.sums[..., ITEMS] > 0.0).any(axis=1, keepdims=True)
             priority, queue = self.queue.decide(
-                QueuePlan(*before.queue), np.where(found, after.clock, np.nan), memory.age,
+                QueuePlan(*before.queue), np.where(has_items, after.clock, np.nan), memory.age,
                 view["backlog"], lambda: self._estimates(memory, cost), priority,
             )  # fmt: skip
             after = after._replace(queue=queue)
@@ -325,17 +326,17 @@ class InContext(Agent):
         """
         index = mixture_index(memory.age, memory.weights, self._slowest(memory))
         if memory.pings:
-            index = np.where(memory.pings[0] >= 0, self._pinged(memory), index)
-        index *= self._grown(memory)
+            index = np.where(memory.pings[0] >= 0, self._ping_index(memory), index)
+        index *= self._growth(memory)
         if self.looks:
-            slowest, left = self._slowest(memory), self._left(memory)
-            present = left / memory.fleet[:, :1] + self._since(memory)
-            index = np.where(left > 0.0, index_of_content(present, memory.weights, slowest), index)
+            slowest, rest = self._slowest(memory), self._content_left(memory)
+            present = rest / memory.fleet[:, :1] + self._since(memory)
+            index = np.where(rest > 0.0, index_of_content(present, memory.weights, slowest), index)
         if content is not None:
-            seen = np.flatnonzero(self.task.observed)
-            index[:, seen] = index_of_content(
-                content[:, seen] / memory.fleet[:, :1], memory.weights[:, seen],
-                self._slowest(memory)[:, seen],
+            which = np.flatnonzero(self.task.observed)
+            index[:, which] = index_of_content(
+                content[:, which] / memory.fleet[:, :1], memory.weights[:, which],
+                self._slowest(memory)[:, which],
             )  # fmt: skip
         return index
 
@@ -348,24 +349,24 @@ class InContext(Agent):
         harvest = view.column("harvest")
         if self.looks:
             # What is seen for the first time, since the last crawl or look.
-            age, shown = view["seen"], view["shown"]
+            age, look = view["seen"], view["shown"]
             looked = (age <= 1.0) & ~crawled
-            content = np.where(looked, shown, view["harvest"])
-            harvest = np.maximum(content - self._left(memory), 0.0).reshape(-1)
-            left = np.where(looked, shown, np.where(crawled, 0.0, memory.left))
-            memory, crawled = memory._replace(left=left), crawled | looked
+            content = np.where(looked, look, view["harvest"])
+            harvest = np.maximum(content - self._content_left(memory), 0.0).reshape(-1)
+            rest = np.where(looked, look, np.where(crawled, 0.0, memory.left))
+            memory, crawled = memory._replace(left=rest), crawled | looked
         cells = np.flatnonzero(_after_known_gaps(memory, crawled))
         if not cells.size:
             return memory._replace(age=age), crawled
-        found = np.zeros((7, cells.size))
-        found[0] = harvest[cells]
+        harvests = np.zeros((7, cells.size))
+        harvests[0] = harvest[cells]
         for row, name in enumerate(("items", *SUMMED), start=1):
             if view.shows(name) and not self.looks:
-                found[row] = view.column(name)[cells]
+                harvests[row] = view.column(name)[cells]
         sums = memory.sums.copy()
         gaps, unit, period = memory.age.reshape(-1)[cells], self.tour, self.known.period
         add_crawls(
-            sums.reshape(-1, len(SUMS)), cells, gaps / unit, found, unit * period, self.memory,
+            sums.reshape(-1, len(SUMS)), cells, gaps / unit, harvests, unit * period, self.memory,
             (memory.clock[cells // self.task.n, 0] - 1.0) * period, self.cycles.frequency / period,
         )  # fmt: skip
         return memory._replace(age=age, sums=sums), crawled
@@ -375,15 +376,15 @@ class InContext(Agent):
         `index` is that at its mean rate."""
         clock, sums = memory.clock, memory.sums
         items, gap = (sums[..., i].astype(np.float64) for i in (NUMBER, GAP))
-        found = sums[..., PUBLISHED] + 1j * sums[..., PUBLISHED + 1]
+        waves = sums[..., PUBLISHED] + 1j * sums[..., PUBLISHED + 1]
         end = clock - np.minimum(memory.age, 1e9)
-        z = self.cycles.amplitudes(found, items, end - gap * self.tour, end)
+        z = self.cycles.amplitudes(waves, items, end - gap * self.tour, end)
         if not z.any():
             return index
         factor, slowest = self.cycles.factor(z, clock), self._slowest(memory)
         content = self.cycles.content(z, clock, memory.age, memory.weights, slowest)
         present = factor * index_of_content(content / factor, memory.weights, slowest)
-        return np.where(z == 0.0, index, present * self._grown(memory))
+        return np.where(z == 0.0, index, present * self._growth(memory))
 
     def _rates(self, memory: ContextMemory) -> tuple[FloatArray, FloatArray]:
         """Return shape and mean of the posterior of the items of each source per tour, (B, N) each,
@@ -400,9 +401,9 @@ class InContext(Agent):
         period = self.known.period
         rate = self._rates(memory)[1] / (self.tour * period)
         flow, decay = self._flow(memory)
-        each = flow * memory.fleet[:, :1] / (rate * period)
-        known = rate, np.maximum(each, LEAST), np.maximum(decay / period, LEAST), cost
-        return np.stack([np.broadcast_to(array, rate.shape) for array in known], axis=-1)
+        utility = flow * memory.fleet[:, :1] / (rate * period)
+        columns = rate, np.maximum(utility, LEAST), np.maximum(decay / period, LEAST), cost
+        return np.stack([np.broadcast_to(array, rate.shape) for array in columns], axis=-1)
 
     def _of_topics(
         self,
@@ -417,13 +418,13 @@ class InContext(Agent):
         shape, per_tour = self._rates(before)
         env, source = np.nonzero(_after_known_gaps(before, crawled) & (before.sums[..., GAP] > 0))
         items = np.clip(view["items"][env, source], 0.0, MOST_ITEMS)
-        topics, seen = self.topics.update(
+        topics, expected = self.topics.update(
             RegimeBelief(*before.topics), crawled, env, source, items,
             per_tour[env, source] / self.tour, shape[env, source], self._retention(view, memory),
         )  # fmt: skip
         gap, excess = before.age[env, source], np.array(before.excess)
         total = before.sums[env, source, GAP] + gap / self.tour
-        excess[env, source] += (seen - gap) / self.tour
+        excess[env, source] += (expected - gap) / self.tour
         excess[env, source] *= memory.sums[env, source, GAP] / total  # what `memory` leaves
         return memory._replace(topics=topics, excess=excess)
 
@@ -454,7 +455,7 @@ class InContext(Agent):
         else:
             decay, weights = self._slowest(memory), memory.weights
             content *= self._since(memory) / belief.content[:, :, 0, 0]
-        present = factor * index_of_content(content / factor, weights, decay) * self._grown(memory)
+        present = factor * index_of_content(content / factor, weights, decay) * self._growth(memory)
         return index + change * (present - index)
 
     def _heard(
@@ -498,26 +499,26 @@ class InContext(Agent):
         observed, expected = view.content, self._since(memory) * memory.fleet[:, :1]
         return expected if observed is None else np.where(self.task.observed, observed, expected)
 
-    def _grown(self, memory: ContextMemory) -> FloatArray:
+    def _growth(self, memory: ContextMemory) -> FloatArray:
         """Return the factor by which the index of a source grows while it is not seen, (B, N):
         1 + β age / (gaps seen + one tour), lest a source that was unlucky in its few crawls is
         never crawled again."""
-        seen = memory.sums[..., GAP].astype(np.float64) * self.tour + self.tour
+        gaps = memory.sums[..., GAP].astype(np.float64) * self.tour + self.tour
         return np.asarray(
-            1.0 + float(self.network.optimism[1]) * (np.minimum(memory.age, 1e9) / seen)
+            1.0 + float(self.network.optimism[1]) * (np.minimum(memory.age, 1e9) / gaps)
         )
 
-    def _pinged(self, memory: ContextMemory) -> FloatArray:
+    def _ping_index(self, memory: ContextMemory) -> FloatArray:
         """Return the index, (B, N), at the content expected given the pings since the crawls."""
         quality, pings = self.quality.quality(memory.signals), Pings(*memory.pings)
         rate = np.maximum(quality.rate, 1e-300)
-        each = self._flow(memory)[0] / (rate * self.known.period)
-        told = quality.precision * each * pings.aged
-        content = quality.silent / rate * self._since(memory) + told
+        utility = self._flow(memory)[0] / (rate * self.known.period)
+        announced = quality.precision * utility * pings.aged
+        content = quality.silent / rate * self._since(memory) + announced
         return index_of_content(content, memory.weights, self._slowest(memory))
 
-    def _left(self, memory: ContextMemory) -> FloatArray:
-        """Return what is left of the content that the last look showed, (B, N) utility."""
+    def _content_left(self, memory: ContextMemory) -> FloatArray:
+        """Return the rest of the content that the last look showed, (B, N) utility."""
         return np.asarray(memory.left * np.exp(-self._flow(memory)[1] * memory.age))
 
     def _look_index(self, memory: ContextMemory, cost: FloatArray) -> FloatArray:
@@ -533,10 +534,10 @@ class InContext(Agent):
         of_fleet = (hits.sum(axis=1) + 0.5) / (exposure.sum(axis=1) + 1.0)
         rate = _CAUTION * (hits + 1.0) / (exposure + 1.0 / of_fleet[:, None])
         flow, decay = self._flow(memory)
-        each = np.maximum(flow / rate, LEAST)
-        arms = Sources(rate, each, np.maximum(decay, LEAST), np.broadcast_to(cost, rate.shape))
+        utility = np.maximum(flow / rate, LEAST)
+        arms = Sources(rate, utility, np.maximum(decay, LEAST), np.broadcast_to(cost, rate.shape))
         index = CheckedArm(arms, self.task.look_cost, arms.cost).index_at_age(memory.age + 1.0)
-        return np.where(self.task.observed, 0.0, index * self._grown(memory))
+        return np.where(self.task.observed, 0.0, index * self._growth(memory))
 
     def infer(
         self, view: ObservationView, memory: ContextMemory, crawled: BoolArray
@@ -576,8 +577,8 @@ class InContext(Agent):
             fleet[row] = fleet_summary(memory.sums[row])
         cells = (rows[:, None] * n + np.arange(n)).reshape(-1)
         inputs, centre = self._read(view, memory, cells, fleet, shows)
-        each = inputs.reshape(rows.size, n, F)[:, :, POOLED]
-        context = np.concatenate([each.mean(axis=1), each.std(axis=1)], axis=1)
+        pooled = inputs.reshape(rows.size, n, F)[:, :, POOLED]
+        context = np.concatenate([pooled.mean(axis=1), pooled.std(axis=1)], axis=1)
         return inputs, context, fleet[rows], centre
 
     def _read(
@@ -592,10 +593,10 @@ class InContext(Agent):
         clocks = np.minimum(memory.clock[:, 0] / self.tour, self.memory)
         return network_inputs(
             memory.sums.reshape(-1, len(SUMS)), cells, memory.age.shape[1], memory.age.reshape(-1),
-            fleet, clocks, self.tour, np.array(shows), self._told(view, shows),
+            fleet, clocks, self.tour, np.array(shows), self._parameter_inputs(view, shows),
         )  # fmt: skip
 
-    def _told(self, view: ObservationView, shows: Shows) -> FloatArray:
+    def _parameter_inputs(self, view: ObservationView, shows: Shows) -> FloatArray:
         """Return ln of the mean utility relative to its mean over the fleet, and of the decay per
         tour, (2, N) or (2, B·N); zeros if they are not observed."""
         if not shows.told:

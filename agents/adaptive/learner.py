@@ -65,13 +65,13 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
             )
         seed = int(self.rng.integers(2**32))
         self._agent = Thompson(task, seed=seed, estimator=self.settings.estimator)
-        self._known: Any = None  # None before the first step
+        self._memory: Any = None  # None before the first step
         fleet = task.sources
         self._unit = UnitArms(fleet.mean_utility, fleet.decay_rate, fleet.cost, fleet.period)
 
     def update(self) -> dict[str, float]:
         state = self.arms.state().astype(np.float32)
-        priority, self._known = self._agent.predict(state, self._known)
+        priority, self._memory = self._agent.predict(state, self._memory)
         step = self.arms.step(np.asarray(priority, dtype=np.float32))
         return {"reward per step": float(step.reward.sum(axis=-1).mean())}
 
@@ -81,7 +81,7 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
 
     def rate(self) -> FloatArray:
         """Return the posterior means of the arrival rates, (N,) items / time."""
-        mean = self._agent.posterior(self._known).mean
+        mean = self._agent.posterior(self._memory).mean
         return np.broadcast_to(mean, self.arms.shape[:2])[0].copy()
 
     def has_diverged(self, learnt: dict[str, Any]) -> bool:
@@ -90,22 +90,22 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
 
     def state_dict(self) -> dict[str, Any]:
         generator = self._agent.rng.bit_generator.state
-        known = None if self._known is None else list(arrays_of(self._known))
-        return {"known": known, "generator": generator}
+        memory = None if self._memory is None else list(arrays_of(self._memory))
+        return {"known": memory, "generator": generator}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        known = state["known"]
-        if known is not None:
+        memory = state["known"]
+        if memory is not None:
             task = self._agent.task
             template = self._agent.begin(ObservationView(np.zeros((task.n, 3)), task))
             own = list(arrays_of(template))
-            unused = own.pop(1)  # the multiplier, which is NaN
-            known = [*known[:1], *known[2:]] if isinstance(known, list) else known
-            check_like(known, own, "known")
-            check_like(known[:2], own[:2], "known", low=0.0)  # clock and ages
-            known = with_arrays(template, iter([known[0], unused, *known[1:]]))
-            if not all((np.isfinite(x) & (x > 0)).all() for x in self._agent.posterior(known)):
+            multiplier = own.pop(1)  # the multiplier, which is NaN
+            memory = [*memory[:1], *memory[2:]] if isinstance(memory, list) else memory
+            check_like(memory, own, "known")
+            check_like(memory[:2], own[:2], "known", low=0.0)  # clock and ages
+            memory = with_arrays(template, iter([memory[0], multiplier, *memory[1:]]))
+            if not all((np.isfinite(x) & (x > 0)).all() for x in self._agent.posterior(memory)):
                 raise ValueError("the state has estimates that are not positive and finite")
         check_generator(state["generator"], self._agent.rng.bit_generator.state, "generator")
-        self._known = known
+        self._memory = memory
         self._agent.rng.bit_generator.state = state["generator"]

@@ -42,11 +42,11 @@ class Network(NamedTuple):
     def weights(self, inputs: Array32, shift: Array32) -> Array32:
         """Return w of inputs (K, F), given the shifts (K, H) of their fleets, or that of the only
         fleet, (1, H): (K, J)."""
-        found = np.empty((len(inputs), len(DECAYS)), dtype=np.float32)
+        out = np.empty((len(inputs), len(DECAYS)), dtype=np.float32)
         for at in range(0, len(inputs), _AT_ONCE):
             some = slice(at, at + _AT_ONCE)
-            found[some] = self._weights(inputs[some], shift if len(shift) == 1 else shift[some])
-        return found
+            out[some] = self._weights(inputs[some], shift if len(shift) == 1 else shift[some])
+        return out
 
     def _weights(self, inputs: Array32, shift: Array32) -> Array32:
         x = (inputs - self.mean[:F]) / self.std[:F]

@@ -102,13 +102,13 @@ class Thompson(Adaptive):
     def plan(
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        drawn = self.redrawn(state, rates, fresh)
-        return planned(drawn, self._unit_arms(view), drawn)
+        draws = self.redrawn(state, rates, fresh)
+        return model_of(draws, self._unit_arms(view), draws)
 
 
-def planned(drawn: RateDraws | Quality, arms: UnitArms, state: State) -> PlanningModel:
+def model_of(draws: RateDraws | Quality, arms: UnitArms, state: State) -> PlanningModel:
     """Return the model of drawn rates, and of the quality of the signals if it was drawn too."""
-    return PlanningModel(drawn.rate, arms, state, drawn if isinstance(drawn, Quality) else None)
+    return PlanningModel(draws.rate, arms, state, draws if isinstance(draws, Quality) else None)
 
 
 class TuningState(NamedTuple):
@@ -163,9 +163,9 @@ class SelfTuning(Adaptive):
                 f"the environment lack {missing}; add them to `features`"
             )
         period = task.sources.period
-        counted = bool(set(NUMBER) & set(task.features))
+        has_numbers = bool(set(NUMBER) & set(task.features))
         self._content: ContentEstimator = (
-            HarvestSums(period) if itemised else Harvests(period, counted)
+            HarvestSums(period) if itemised else Harvests(period, has_numbers)
         )
         needs(task, self.name, self._content.features[0])
         signals = task.sources.is_signalled and "pings" in task.features
@@ -180,7 +180,7 @@ class SelfTuning(Adaptive):
             estimator = "signals"
         elif estimator is not None:
             needs(task, f"{self.name} with an estimator of rates", *NUMBER)
-        elif counted:
+        elif has_numbers:
             estimator = "forgetting"
         super().__init__(env, seed=seed, estimator=estimator)
 
@@ -210,7 +210,7 @@ class SelfTuning(Adaptive):
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
         before = TuningState(*state)
-        drawn = self.redrawn(before.drawn, rates, fresh)
+        draws = self.redrawn(before.drawn, rates, fresh)
         if not before.utility.all():  # some have no model since their first items
             without = before.utility.reshape(-1) == 0
             without[fresh] = True
@@ -221,4 +221,4 @@ class SelfTuning(Adaptive):
         utility.reshape(-1)[fresh] = np.clip(mean_utility, _LEAST_UTILITY, 1.0 / _LEAST_UTILITY)
         decay.reshape(-1)[fresh] = np.clip(decay_rate, LEAST / period, 1.0 / LEAST / period)
         arms = UnitArms(utility, decay, self._parameter(view, "cost"), period)
-        return planned(drawn, arms, TuningState(drawn, utility, decay, before.content))
+        return model_of(draws, arms, TuningState(draws, utility, decay, before.content))

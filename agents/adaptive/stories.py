@@ -79,12 +79,12 @@ class AdaptiveStories(WhittleStories):
         if not counts.any():
             return np.zeros((view.batch, len(_WORLDS)))
         lasting = _lasting(view.sources)
-        published = np.maximum(lasting.arrival_rate * lasting.period * age, _LEAST)
+        expected = np.maximum(lasting.arrival_rate * lasting.period * age, _LEAST)
         overlap, lag = _WORLDS.T
-        new = unpaid_content(lasting, overlap, lag, age, counts) / published[:, None]
+        new = unpaid_content(lasting, overlap, lag, age, counts) / expected[:, None]
         new = np.clip(new, _LEAST, 1.0 - _LEAST)
-        each = known[:, None] * np.log1p(-new) + (items - known)[:, None] * np.log(new)
-        return np.asarray(np.where(counts[:, None], each, 0.0).sum(axis=-1))
+        log = known[:, None] * np.log1p(-new) + (items - known)[:, None] * np.log(new)
+        return np.asarray(np.where(counts[:, None], log, 0.0).sum(axis=-1))
 
 
 def _lasting(sources: Sources) -> Sources:

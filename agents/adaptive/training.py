@@ -245,7 +245,7 @@ def simulate(world: World, network: Network | None, rng: np.random.Generator) ->
     trust = rng.choice([0.0, 0.5, 1.0], (shape[0], 1))
     early = np.geomspace(2, world.steps, _TIMES).astype(int).tolist()
     times = {*early, *rng.integers(2, world.steps, _TIMES // 2).tolist()}
-    taken: list[Rows] = []
+    parts: list[Rows] = []
     unit = (arrival * utility).mean(axis=-1, keepdims=True) * tour * fleet.period
     every = np.arange(shape[0])
     for step in range(world.steps):
@@ -258,13 +258,13 @@ def simulate(world: World, network: Network | None, rng: np.random.Generator) ->
                 cells = rng.choice(memory.age.size, min(_SAMPLED, memory.age.size), replace=False)
                 age = memory.age
                 if not world.current:
-                    moved = age * np.exp(rng.uniform(-1.5, 1.5, shape) * (rng.random(shape) < 0.5))
-                    age = np.maximum(np.rint(moved), 1.0)
+                    jitter = age * np.exp(rng.uniform(-1.5, 1.5, shape) * (rng.random(shape) < 0.5))
+                    age = np.maximum(np.rint(jitter), 1.0)
                 rate = env.world.rate if world.current else arrival
                 current = Sources(np.maximum(rate, 1e-12), utility, decay, period=fleet.period)
                 index = renewal_arm(current, env.task.arrivals.decay).index_at_age(age)
                 label = (index / unit).reshape(-1)[cells]
-                taken.append(
+                parts.append(
                     Rows(inputs[cells], context, cells // shape[1],
                          basis_of(age.reshape(-1)[cells], centre[cells] / tour),
                          label.astype(np.float32))
@@ -281,7 +281,7 @@ def simulate(world: World, network: Network | None, rng: np.random.Generator) ->
             priority = graded(agent.index(memory) * np.exp(0.6 * noise), None)
         memory = memory._replace(clock=memory.clock + 1.0)
         observation = env.step(priority)[0]
-    return joined(taken)
+    return joined(parts)
 
 
 def joined(parts: list[Rows]) -> Rows:
@@ -351,8 +351,8 @@ class Torch(nn.Module):
             for name, parameter in self.named_parameters():
                 owner, _, kind = name.partition(".")
                 bias = {"context": "bias", "second": "bias_2", "out": "bias_out"}
-                given = getattr(network, bias[owner] if kind == "bias" else owner)
-                parameter.copy_(torch.from_numpy(np.array(given).T))
+                weights = getattr(network, bias[owner] if kind == "bias" else owner)
+                parameter.copy_(torch.from_numpy(np.array(weights).T))
             self.mean.copy_(torch.from_numpy(np.array(network.mean)))
             self.std.copy_(torch.from_numpy(np.array(network.std)))
 
@@ -439,14 +439,14 @@ def train(
     if processes > 1:
         pool = ProcessPoolExecutor(processes, get_context("spawn"), end_with_parent)
     for number in range(settings.rounds):
-        begun = time.monotonic()
+        begin = time.monotonic()
         jobs = [
             (settings.seed, number, k, network, *((own, log) if k % 2 == 0 else (None, None)))
             for k in range(settings.worlds)
         ]
         parts += pool.map(_rows_of, jobs) if pool else map(_rows_of, jobs)
         rows = joined(parts)
-        simulated = time.monotonic() - begun
+        simulation = time.monotonic() - begin
         if network is None:
             module.standardise(rows, settings.without)
         last = number == settings.rounds - 1
@@ -454,10 +454,10 @@ def train(
         losses = fit(module, rows, settings, epochs, settings.seed + number)
         network = module.network(settings.optimism, settings.growth)
         history.append({"rows": len(rows.label), **losses})
-        fitted = time.monotonic() - begun - simulated
+        fitting = time.monotonic() - begin - simulation
         show(
-            f"round {number + 1}: {len(rows.label)} rows, {simulated:.0f} s to simulate, "
-            f"{fitted:.0f} s to fit; deviance {losses['deviance']:.4f}, pinball loss "
+            f"round {number + 1}: {len(rows.label)} rows, {simulation:.0f} s to simulate, "
+            f"{fitting:.0f} s to fit; deviance {losses['deviance']:.4f}, pinball loss "
             f"{losses['pinball']:.4f}"
         )
     if pool:
@@ -522,8 +522,8 @@ def main() -> None:
         default = f"default: {value!r}" + f", with --sources {other!r}" * (other != value)
         option = f"--{name.replace('_', '-')}"
         group.add_argument(option, type=type(value), default=argparse.SUPPRESS, help=default)
-    given = vars(parser.parse_args())
-    out, own = given.pop("out"), {name: given.pop(name, None) for name in _FILES}
+    arguments = vars(parser.parse_args())
+    out, own = arguments.pop("out"), {name: arguments.pop(name, None) for name in _FILES}
     log, fleet = None, None
     try:
         if (own["curves"] and not own["items"]) or (own["items"] and not own["sources"]):
@@ -536,7 +536,7 @@ def main() -> None:
             fleet = Sources.from_csv(own["sources"])
         if own["items"]:
             log = ItemLog.from_csv(own["items"], own["curves"])
-        settings = replace(Settings() if fleet is None else FINETUNING, **given)
+        settings = replace(Settings() if fleet is None else FINETUNING, **arguments)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     network, about = train(settings) if fleet is None else finetune(fleet, log, settings=settings)

@@ -58,15 +58,15 @@ def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
     0.75
     """
     tasks = _checked(scores)
-    found, fewest = float(interquartile_mean(_together(tasks))), min(map(len, tasks))
+    value, fewest = float(interquartile_mean(_together(tasks))), min(map(len, tasks))
     if not resamples or fewest < FEWEST_RUNS:
-        return Estimate(found, math.nan, math.nan)
+        return Estimate(value, math.nan, math.nan)
     rng = np.random.default_rng(seed)
-    drawn = [task[rng.integers(0, len(task), (resamples, len(task)))] for task in tasks]
+    samples = [task[rng.integers(0, len(task), (resamples, len(task)))] for task in tasks]
     t = t_quantile(0.975, sum(map(len, tasks)) - len(tasks)) * math.sqrt(fewest / (fewest - 1))
     outside = 100 * NormalDist().cdf(-t)
-    low, high = np.percentile(interquartile_mean(_together(drawn)), [outside, 100 - outside])
-    return Estimate(found, float(low), float(high))
+    low, high = np.percentile(interquartile_mean(_together(samples)), [outside, 100 - outside])
+    return Estimate(value, float(low), float(high))
 
 
 def worst(scores: Scores, share: float = 0.1) -> float:
@@ -98,14 +98,14 @@ def area(steps: ArrayLike, scores: ArrayLike, budget: float, first: float = 0.02
     >>> round(area([0, 100], [0.0, 1.0], budget=1000, first=0.01), 6)
     0.5
     """
-    at, found = np.asarray(steps, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    if at.ndim != 1 or at.shape != found.shape or not at.size:
+    at, values = np.asarray(steps, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    if at.ndim != 1 or at.shape != values.shape or not at.size:
         raise ValueError(
-            f"steps and scores have shapes {at.shape} and {found.shape}; give one score for each "
+            f"steps and scores have shapes {at.shape} and {values.shape}; give one score for each "
             "of at least one evaluation"
         )
     ends = np.log(np.clip(np.r_[at, budget], first * budget, budget))
-    return float((np.diff(ends) * found).sum() / (ends[-1] - ends[0]))
+    return float((np.diff(ends) * values).sum() / (ends[-1] - ends[0]))
 
 
 def profile(scores: Scores, levels: ArrayLike) -> FloatArray:

@@ -120,20 +120,20 @@ def benchmark(
             holds other results.
 
     >>> from agents import Whittle, benchmark
-    >>> found = benchmark(Whittle, "Recovering4M1Discounted")
-    >>> found["scores"]["EphemeralCrawl/Recovering4M1Discounted-v0"]["mean"]
+    >>> result = benchmark(Whittle, "Recovering4M1Discounted")
+    >>> result["scores"]["EphemeralCrawl/Recovering4M1Discounted-v0"]["mean"]
     1.0
     """
     agent = entrant(agent)
-    chosen, left_out = playable(agent, tasks, features, training)
+    entries, left_out = playable(agent, tasks, features, training)
     head = header(agent, name, training, settings, trials, split, salt)
-    todo = [(task, run) for task in chosen for run in range(task.seeds)]
-    rows = _resumed(out, head, {task.id for task in chosen})
-    done = {(row["task"], row["run"]) for row in rows}
-    if out is not None and not done:  # a file that cannot be written is refused before any run
+    todo = [(task, run) for task in entries for run in range(task.seeds)]
+    rows = _resumed(out, head, {task.id for task in entries})
+    existing = {(row["task"], row["run"]) for row in rows}
+    if out is not None and not existing:  # a file that cannot be written is refused before any run
         _write(out, sealed({**head, "complete": False, "runs": rows}))
     for task, run in todo:
-        if (task.id, run) not in done:
+        if (task.id, run) not in existing:
             rows.append(play(agent, task, run, training, features, split, salt))
             if out is not None:
                 _write(out, sealed({**head, "complete": False, "runs": rows}))
@@ -182,26 +182,26 @@ def playable(
             f"{name_of(agent)} has to be trained before each run; state the source-steps of its "
             f"training, such as {BUDGETS[0]}"
         )
-    asked, is_tier = chosen_tasks(tasks)
-    if not asked:
+    candidates, is_tier = chosen_tasks(tasks)
+    if not candidates:
         raise ValueError("tasks is empty; name at least one task, or a tier")
-    reasons = {task.id: _lacking(agent, task, features, training) for task in asked}
-    can = [task for task in asked if not reasons[task.id]]
+    reasons = {task.id: _lacking(agent, task, features, training) for task in candidates}
+    can = [task for task in candidates if not reasons[task.id]]
     left_out = {name: why for name, why in reasons.items() if why}
     if left_out and not (is_tier and can):
         raise ValueError(next(iter(left_out.values())))
     return can, left_out
 
 
-def chosen_tasks(asked: str | Sequence[str]) -> tuple[list[BenchmarkTask], bool]:
+def chosen_tasks(names: str | Sequence[str]) -> tuple[list[BenchmarkTask], bool]:
     """Return the tasks that a tier, an id or several name, and whether it was a tier."""
-    if not isinstance(asked, str):  # a task may be named twice
-        return list({task.id: task for task in map(named, asked)}.values()), False
-    if asked in TASK_SETS:
-        return list(tasks(asked).values()), True
-    if asked not in TASKS and "/" not in asked:
-        raise unknown("task or tier", asked, (*TASK_SETS, *TASKS))
-    return [named(asked)], False
+    if not isinstance(names, str):  # a task may be named twice
+        return list({task.id: task for task in map(named, names)}.values()), False
+    if names in TASK_SETS:
+        return list(tasks(names).values()), True
+    if names not in TASKS and "/" not in names:
+        raise unknown("task or tier", names, (*TASK_SETS, *TASKS))
+    return [named(names)], False
 
 
 def _lacking(agent: AgentLike, task: BenchmarkTask, features: Sequence[str], training: int) -> str:
@@ -241,11 +241,11 @@ def play(
     arguments = _arguments(agent, task, run, features, split, salt)
     with _placed(task, run, split), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        began, samples = time.process_time(), 0
+        start, samples = time.process_time(), 0
         if training:
             agent, samples = _trained(agent, task, run, training, arguments, salt)
-        trained = time.process_time()
-        found = evaluate(
+        middle = time.process_time()
+        evaluation = evaluate(
             agent,
             arguments,
             steps=task.steps,
@@ -259,10 +259,10 @@ def play(
         "spec": task.hash,
         "run": run,
         "seed": seed,
-        "reward": float(found.reward[0]),
+        "reward": float(evaluation.reward[0]),
         "samples": samples,
-        "training_seconds": trained - began,
-        "seconds": time.process_time() - trained,
+        "training_seconds": middle - start,
+        "seconds": time.process_time() - middle,
         "revision": revision(),
     }
 
@@ -286,19 +286,19 @@ def _arguments(
     salt: str,
 ) -> dict[str, Any]:
     """Return the arguments of the environment of a run, which shows what the agent observes."""
-    found = task.arguments_of(split, run, salt)
+    arguments = task.arguments_of(split, run, salt)
     if task.is_known:
-        found["features"] = list(dict.fromkeys((*found["features"], *features)))
-    return {**found, "features": list(with_features(agent, found)[1]["features"])}
+        arguments["features"] = list(dict.fromkeys((*arguments["features"], *features)))
+    return {**arguments, "features": list(with_features(agent, arguments)[1]["features"])}
 
 
-class _Counted(CrawlVectorEnv):
+class _CountingEnv(CrawlVectorEnv):
     """A vector environment that counts the source-steps taken in it."""
 
-    taken = 0
+    samples = 0
 
     def step(self, actions: Any) -> Any:
-        self.taken += self.num_envs * self.task.n
+        self.samples += self.num_envs * self.task.n
         return super().step(actions)
 
 
@@ -314,27 +314,27 @@ def _learner(
             "agent for each run; give a class or a function, called as agent(env, seed=seed)"
         )
     trains_in = [TASKS[other] for other in task.trains_on] or [task] * (not task.has_own_fleet)
-    posed = [
+    variants = [
         {**one.arguments_of("train", run, salt), "features": arguments["features"]}
         for one in trains_in
     ] or [arguments]
     horizon = task.warmup + task.steps
     envs: list[CrawlVectorEnv] = [
-        _Counted(_ENVIRONMENTS, **{**one, "horizon": horizon}) for one in posed
+        _CountingEnv(_ENVIRONMENTS, **{**one, "horizon": horizon}) for one in variants
     ]
     seed = task.seed("train", run, salt) % 2**32
     alone = len(envs) == 1 or (isinstance(agent, type) and issubclass(agent, Agent))
-    made: Any = new(agent, envs[0] if alone else envs, seed)
-    if not hasattr(made, "learn"):  # it may learn while it crawls
+    learner: Any = new(agent, envs[0] if alone else envs, seed)
+    if not hasattr(learner, "learn"):  # it may learn while it crawls
         try:
-            made = Experienced(made, {**posed[0], "horizon": None}, seed)
+            learner = Experienced(learner, {**variants[0], "horizon": None}, seed)
         except ValueError as error:
             raise ValueError(
                 f"training is {training:,}, and {name_of(agent)} has no method `learn` and cannot "
                 f"learn by crawling: {error}; or leave out the training"
             ) from None
-        envs = [made.rollout.env]
-    whole = getattr(made, "steps_per_update", 1)  # what `learn` rounds up to
+        envs = [learner.rollout.env]
+    whole = getattr(learner, "steps_per_update", 1)  # what `learn` rounds up to
     steps = max(1, training // _sources(envs) // whole) * whole
     if steps * _sources(envs) > _OVERSHOOT * training:
         raise ValueError(
@@ -342,7 +342,7 @@ def _learner(
             f"{steps * _sources(envs):,} source-steps here, and {training:,} are allowed; state a "
             "larger budget, or settings with shorter updates"
         )
-    return made, envs, steps
+    return learner, envs, steps
 
 
 def _sources(envs: Sequence[CrawlVectorEnv]) -> int:
@@ -356,21 +356,21 @@ def _trained(
     """Return an agent after its training, and the source-steps that it took. If it trains in
     environments that it makes itself, they are those that a model of Stable-Baselines3 counted, and
     as many as another agent was told."""
-    made, envs, steps = _learner(agent, task, run, training, arguments, salt)
+    learner, envs, steps = _learner(agent, task, run, training, arguments, salt)
     samples = steps * _sources(envs)
-    if hasattr(made, "num_timesteps"):  # a model of Stable-Baselines3, whose steps are of one env
+    if hasattr(learner, "num_timesteps"):  # a model of Stable-Baselines3: steps of one env
         count = sum(env.num_envs for env in envs)
-        made.learn(steps * count)
-        samples = made.num_timesteps * _sources(envs) // count
+        learner.learn(steps * count)
+        samples = learner.num_timesteps * _sources(envs) // count
     else:
-        made.learn(steps)
-    samples = sum(getattr(env, "taken", 0) for env in envs) or samples
+        learner.learn(steps)
+    samples = sum(getattr(env, "samples", 0) for env in envs) or samples
     if samples > _OVERSHOOT * training:
         raise ValueError(
             f"{name_of(agent)} took {samples:,} source-steps of training in {task.id}, and "
             f"{training:,} are allowed; let it stop earlier, or state the larger budget"
         )
-    return getattr(made, "policy_for", made), samples
+    return getattr(learner, "policy_for", learner), samples
 
 
 # ------------------------------------------------------------------------------------ the result
@@ -385,7 +385,7 @@ def header(
     split: Split = "test",
     salt: str = "",
 ) -> Result:
-    """Return what all runs of a result have in common."""
+    """Return the part of a result that all of its runs share."""
     check_whole("training", training, 0)
     if check_whole("trials", trials, 0) > TRIALS:
         raise ValueError(
@@ -439,20 +439,20 @@ def completed(
 
 def scores_of(rows: Sequence[Row], split: Split = "test", salt: str = "") -> dict[str, Estimate]:
     """Return the score of each task with its interval, by id."""
-    found = {}
+    scores = {}
     for name, mine in _rewards(rows).items():
         low, high = reference_rewards(named(name), split, salt)
-        found[name] = statistics.score(mine, low[: mine.size], high[: mine.size])
-    return found
+        scores[name] = statistics.score(mine, low[: mine.size], high[: mine.size])
+    return scores
 
 
 def run_scores(rows: Sequence[Row], split: Split = "test", salt: str = "") -> dict[str, FloatArray]:
     """Return the scores of single runs, (S,), by task; see `run_score`."""
-    found = {}
+    scores = {}
     for name, mine in _rewards(rows).items():
         low, high = (x[: mine.size] for x in reference_rewards(named(name), split, salt))
-        found[name] = run_score(mine, low, high)
-    return found
+        scores[name] = run_score(mine, low, high)
+    return scores
 
 
 def _iqm(rows: Sequence[Row], split: Split, salt: str) -> float:
@@ -486,9 +486,9 @@ def reference_rewards(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the rewards, (S,), of the random policy and of the reference that scores 1, by run;
     computed if they are not recorded, as those of other splits and salts."""
-    recorded = task.references
-    if split == "test" and not salt and {"random", task.best} <= set(recorded):
-        low, high = recorded["random"].rewards, recorded[task.best].rewards
+    references = task.references
+    if split == "test" and not salt and {"random", task.best} <= set(references):
+        low, high = references["random"].rewards, references[task.best].rewards
     else:
         low, high = (_played(name, task.id, split, salt) for name in ("random", task.best))
     return np.array(low), np.array(high)
@@ -505,7 +505,7 @@ def reference_run(
     policy: str, task: BenchmarkTask, run: int, split: Split = "test", salt: str = ""
 ) -> float:
     """Return the reward of a policy that is shown the true parameters, in a run."""
-    found = evaluate(
+    evaluation = evaluate(
         policy,
         task.informed_arguments(split, run, salt),
         steps=task.steps,
@@ -514,7 +514,7 @@ def reference_run(
         seeds=1,
         seed=task.seed(split, run, salt),
     )
-    return float(found.reward[0])
+    return float(evaluation.reward[0])
 
 
 def sealed(result: Result) -> Result:
@@ -568,8 +568,8 @@ def check_result(result: Any, salt: str = "") -> None:
         )
     for task_id in dict.fromkeys(row["task"] for row in rows):
         _check_runs(task_id, [row for row in rows if row["task"] == task_id], result, salt)
-    found = {"scores": _as_json(scores_of(rows, "test", salt)), "iqm": _iqm(rows, "test", salt)}
-    if not _are_close({key: result.get(key) for key in found}, found):
+    values = {"scores": _as_json(scores_of(rows, "test", salt)), "iqm": _iqm(rows, "test", salt)}
+    if not _are_close({key: result.get(key) for key in values}, values):
         raise ValueError(
             f"the scores of {name}, or their interquartile mean, do not follow from its rewards "
             "and the recorded references of this version; run it again with this version"
@@ -629,8 +629,8 @@ def name_of(agent: AgentLike) -> str:
     """Return the name of an agent for tables."""
     if isinstance(agent, str):
         return agent
-    found = getattr(agent, "name", None) or getattr(agent, "__name__", None)
-    return str(found or type(agent).__name__)
+    name = getattr(agent, "name", None) or getattr(agent, "__name__", None)
+    return str(name or type(agent).__name__)
 
 
 def _origin(agent: AgentLike) -> str:
@@ -656,29 +656,29 @@ def revision() -> str:
     return f"{crawl_env.__version__}+{digest.hexdigest()[:12]}"
 
 
-def _resumed(out: str | Path | None, head: Result, wanted: set[str]) -> list[Row]:
+def _resumed(out: str | Path | None, head: Result, task_ids: set[str]) -> list[Row]:
     """Return the rows of an earlier call that was interrupted."""
     if out is None or not Path(out).exists():
         return []
     try:
-        found = json.loads(Path(out).read_text(encoding="utf-8"))
-        other = [_WORDS.get(key, key) for key, value in head.items() if found[key] != value]
-        if any(row["revision"] != revision() for row in found["runs"]):
+        result = json.loads(Path(out).read_text(encoding="utf-8"))
+        other = [_WORDS.get(key, key) for key, value in head.items() if result[key] != value]
+        if any(row["revision"] != revision() for row in result["runs"]):
             other.append("revision of the project's code")
-        altered = sealed(found)["hash"] != found["hash"]
+        altered = sealed(result)["hash"] != result["hash"]
     except (ValueError, KeyError, TypeError):
         other, altered = [], True
     if other or altered:
         differs = ", another ".join(other)
         what = f"results of another {differs}" if other else "no result, or an altered one"
         raise ValueError(f"{out} holds {what}; name another file, or remove it")
-    for row in found["runs"]:
-        if row["task"] not in wanted:
+    for row in result["runs"]:
+        if row["task"] not in task_ids:
             raise ValueError(
                 f"{out} also holds runs of {row['task']}, which would be lost; name it among the "
                 "tasks, or another file"
             )
-    rows: list[Row] = found["runs"]
+    rows: list[Row] = result["runs"]
     return rows
 
 
@@ -711,11 +711,11 @@ def _as_json(scores: Mapping[str, Estimate]) -> dict[str, dict[str, float | None
     }
 
 
-def _are_close(stated: Any, found: Any) -> bool:
+def _are_close(stated: Any, actual: Any) -> bool:
     """Return whether two values of JSON have the same form and, but for rounding, numbers."""
-    if isinstance(found, dict):
-        same = isinstance(stated, dict) and set(stated) == set(found)
-        return same and all(_are_close(stated[key], value) for key, value in found.items())
-    if isinstance(found, float) and isinstance(stated, float | int):
-        return math.isclose(stated, found, rel_tol=1e-6, abs_tol=1e-9)
-    return bool(stated == found)
+    if isinstance(actual, dict):
+        same = isinstance(stated, dict) and set(stated) == set(actual)
+        return same and all(_are_close(stated[key], value) for key, value in actual.items())
+    if isinstance(actual, float) and isinstance(stated, float | int):
+        return math.isclose(stated, actual, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(stated == actual)

@@ -66,12 +66,12 @@ class Experienced(Policy):
         fresh = self._agent.begin(view)
         if self.rollout.state is None:
             return fresh
-        repeated = (np.repeat(x, view.batch, axis=0) for x in arrays_of(self.rollout.state))
-        known: Any = with_arrays(self.rollout.state, repeated)
+        copies = (np.repeat(x, view.batch, axis=0) for x in arrays_of(self.rollout.state))
+        memory: Any = with_arrays(self.rollout.state, copies)
         present = {name: getattr(fresh, name) for name in _PRESENT if hasattr(fresh, name)}
         if present.get("topics"):  # which of them are hot is new; the law of the regimes is learnt
-            present["topics"] = fresh.topics._replace(evidence=known.topics.evidence)
-        return known._replace(**present)
+            present["topics"] = fresh.topics._replace(evidence=memory.topics.evidence)
+        return memory._replace(**present)
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         return self._agent.decide(view, state)

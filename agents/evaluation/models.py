@@ -63,11 +63,11 @@ def check_agent(agent: Policy, task: Task) -> Policy:
             f"the agent was made for the features {own.features}, and this environment shows "
             f"{task.features}; give the environment the features of the agent, in that order"
         )
-    given, wanted = task.scales, own.scales
-    if given is not None and wanted is not None and not np.array_equal(given, wanted, True):
+    scale, own_scale = task.scales, own.scales
+    if scale is not None and own_scale is not None and not np.array_equal(scale, own_scale, True):
         raise ValueError(
-            f"the agent was made for observations scaled by {wanted}, and those of this "
-            f"environment are scaled by {given}, since its sources or its budget differ; make the "
+            f"the agent was made for observations scaled by {own_scale}, and those of this "
+            f"environment are scaled by {scale}, since its sources or its budget differ; make the "
             "agent for this environment, or without `scaled`"
         )
     return agent
@@ -100,10 +100,10 @@ class Model:
     ) -> tuple[NDArray[Any], State | None]:
         for normaliser in self._normalisers:
             observation = normaliser.normalize_obs(observation)
-        found: tuple[NDArray[Any], State | None] = self._model.predict(
+        prediction: tuple[NDArray[Any], State | None] = self._model.predict(
             observation, state, episode_start, deterministic
         )
-        return found
+        return prediction
 
 
 class Function:
@@ -129,16 +129,16 @@ class Function:
         return np.stack(actions), None
 
     def _action(self, observation: NDArray[Any]) -> NDArray[Any]:
-        found = self._function(observation)
+        value = self._function(observation)
         try:
-            action: NDArray[Any] = np.asarray(found)
+            action: NDArray[Any] = np.asarray(value)
         except ValueError:  # a nested list of unequal lengths, or a pair such as `predict` returns
             action = np.empty(0)
         a_subset = action.shape == () and action.dtype.kind in "iu"
         priorities = action.shape in {(self._n,), self._shape} and action.dtype.kind in "fiub"
         if not a_subset and not priorities:
             raise ValueError(
-                f"the function returned {found!r} for an observation of shape {observation.shape}, "
+                f"the function returned {value!r} for an observation of shape {observation.shape}, "
                 f"that of one environment; return {self._n} priorities, or the number of a subset "
                 "(an action of SubsetAction). A function that makes an agent for an environment "
                 "must name its parameter `env`"

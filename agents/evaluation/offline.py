@@ -69,17 +69,17 @@ def record(
         raise ModuleNotFoundError(
             missing("h5py", "agents.evaluation.offline"), name="h5py"
         ) from None
-    posed = named(task)
+    entry = named(task)
     check_whole("episodes", episodes, 1)
     check_range("random", np.array(random), 0, 1)
-    name = f"{posed.name}-{policy}-v{posed.version}"
+    name = f"{entry.name}-{policy}-v{entry.version}"
     place = Path(folder) / NAMESPACE / name / "data"
     if place.exists():
         raise ValueError(f"{place} exists; remove it, or name another folder")
-    played = list(_episodes(posed, policy, episodes, random))
+    recording = list(_episodes(entry, policy, episodes, random))
     place.mkdir(parents=True)
     with h5py.File(place / "main_data.hdf5", "w", track_order=True) as file:
-        for number, episode in enumerate(played):
+        for number, episode in enumerate(recording):
             group = file.create_group(f"episode_{number}")
             steps = len(episode.rewards)
             group.attrs.update({"id": number, "seed": episode.seed, "total_steps": steps})
@@ -89,9 +89,9 @@ def record(
             group["terminations"] = np.zeros(steps, dtype=bool)
             group["truncations"] = np.arange(steps) == steps - 1
     size = (place / "main_data.hdf5").stat().st_size
-    call = f"record({posed.name!r}, {policy!r}, folder, episodes={episodes}, random={random})"
-    known = _metadata(posed, policy, name, call, played, size)
-    write_text(place / "metadata.json", json.dumps(known))
+    call = f"record({entry.name!r}, {policy!r}, folder, episodes={episodes}, random={random})"
+    metadata = _metadata(entry, policy, name, call, recording, size)
+    write_text(place / "metadata.json", json.dumps(metadata))
     return place.parent
 
 
@@ -118,15 +118,15 @@ def _episodes(task: BenchmarkTask, policy: str, episodes: int, random: float) ->
 
 
 def _metadata(
-    task: BenchmarkTask, policy: str, name: str, call: str, played: list[Episode], size: int
+    task: BenchmarkTask, policy: str, name: str, call: str, recording: list[Episode], size: int
 ) -> dict[str, Any]:
-    """Return what `metadata.json` holds: Minari's keys, and the protocol."""
+    """Return the content of `metadata.json`: Minari's keys, and the protocol."""
     env = CrawlEnv(**task.environment)
     spec = gym.spec(task.id).to_json()
     return {
         "dataset_id": f"{NAMESPACE}/{name}",
-        "total_episodes": len(played),
-        "total_steps": sum(len(episode.rewards) for episode in played),
+        "total_episodes": len(recording),
+        "total_steps": sum(len(episode.rewards) for episode in recording),
         "data_format": "hdf5",
         "jpeg_encoding": False,
         "observation_space": _space(env.observation_space),

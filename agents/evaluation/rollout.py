@@ -222,9 +222,9 @@ def _labelled(agents: object) -> Mapping[str, AgentLike]:
     """Return the agents by label; names are their own labels."""
     if isinstance(agents, Mapping):
         return agents
-    given = [agents] if isinstance(agents, str) or not isinstance(agents, Iterable) else [*agents]
-    names = [name for name in given if isinstance(name, str)]
-    for other in given:
+    labels = [agents] if isinstance(agents, str) or not isinstance(agents, Iterable) else [*agents]
+    names = [name for name in labels if isinstance(name, str)]
+    for other in labels:
         if not isinstance(other, str):
             raise ValueError(
                 f"{shown(other)} is not the name of an agent; to compare a class, a model or a "
@@ -264,15 +264,15 @@ class Rollout:
         Raises:
             ValueError: the agent does not return actions and a state.
         """
-        found: object = self.predictor.predict(
+        pair: object = self.predictor.predict(
             self.observation, self.state, self._start, deterministic=True
         )
-        if not (isinstance(found, tuple) and len(found) == 2):
+        if not (isinstance(pair, tuple) and len(pair) == 2):
             raise ValueError(
-                f"predict of the agent returned {shown(found)}; it must return the action and the "
+                f"predict of the agent returned {shown(pair)}; it must return the action and the "
                 "state, which is None of agents without one: return action, None"
             )
-        action, self.state = np.asarray(found[0]), found[1]
+        action, self.state = np.asarray(pair[0]), pair[1]
         if action.ndim == 1 and action.dtype.kind in "iu":
             action = self._subset_action.actions(action)
         self.observation, reward, *_ = self.env.step(action)
@@ -318,19 +318,19 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
         agent, more = reference.agent, reference.features
         arguments |= reference.arguments
     kind: Any = find(agent) if isinstance(agent, str) else agent
-    stated: Any = getattr(kind, "features", ())
-    if isinstance(stated, str):
+    own: Any = getattr(kind, "features", ())
+    if isinstance(own, str):
         raise ValueError(
-            f"{getattr(kind, '__name__', kind)} has features = {stated!r}, which is text; "
-            f"state a tuple, as in features = ({stated!r},)"
+            f"{getattr(kind, '__name__', kind)} has features = {own!r}, which is text; "
+            f"state a tuple, as in features = ({own!r},)"
         )
     if isinstance(kind, type) and issubclass(kind, Agent):
         more += kind.features_in(Task(**{**arguments, "features": "value"}))
-    elif isinstance(agent, str | type) and isinstance(stated, tuple | list):
-        more += tuple(stated)  # of a class of another base, or the function of this name
+    elif isinstance(agent, str | type) and isinstance(own, tuple | list):
+        more += tuple(own)  # of a class of another base, or the function of this name
     arguments |= form_of(agent)
-    shown = check_features(arguments.get("features", ("value",)))
-    arguments["features"] = (*shown, *(name for name in more if name not in shown))
+    base = check_features(arguments.get("features", ("value",)))
+    arguments["features"] = (*base, *(name for name in more if name not in base))
     return agent, arguments
 
 
@@ -412,26 +412,26 @@ class _Meter:
             self._columns = np.array([np.broadcast_to(c, world.shape).ravel() for c in columns])
             self._cost = np.broadcast_to(self._sources.cost, world.shape).ravel()
         self._age = world.age
-        self._known = world.uncollected_items()
+        self._items = world.uncollected_items()
 
     def count(self, reward: FloatArray) -> None:
         """Add the step since the last call of `prepare`."""
-        picked, _, _, failed = self._env.harvest
+        cells, _, _, failed = self._env.harvest
         period = self._env.world.sources.period
-        if self._known is None:
+        if self._items is None:
             rate, capacity = self._columns
-            items, ages = _waiting(picked, self._age.ravel(), rate, capacity, period)
+            items, ages = _waiting(cells, self._age.ravel(), rate, capacity, period)
         else:
-            items, ages = (column.reshape(-1)[picked] for column in self._known)
+            items, ages = (column.reshape(-1)[cells] for column in self._items)
             ages = ages * period
         self._reward += reward
-        brings = np.ones(picked.size, dtype=bool) if failed is None else ~failed
+        brings = np.ones(cells.size, dtype=bool) if failed is None else ~failed
         task = self._env.task
         varies = task.look_cost is not None or task.unchanged_cost is not None
         if varies:
             self._totals[0] += self._env.spent
-        columns = 0.0 * items if varies else self._cost[picked], items, ages
-        _count(picked, brings, *columns, self._totals, self._visited, self._crawls)
+        columns = 0.0 * items if varies else self._cost[cells], items, ages
+        _count(cells, brings, *columns, self._totals, self._visited, self._crawls)
 
     def read(self, steps: int, divisor: int) -> Evaluation:
         cost, items, ages = self._totals
@@ -451,20 +451,20 @@ def _waiting(
     cells: IntArray, age: FloatArray, rate: FloatArray, capacity: FloatArray, period: float
 ) -> FloatArray:
     """Return the mean number of items in some cells, and the sum of their ages (time), (2, K)."""
-    found = np.empty((2, cells.size))
+    out = np.empty((2, cells.size))
     for k in range(cells.size):
         i = cells[k]
         since = age[i] * period if age[i] < NEVER else 0.0
         # A source of finite capacity holds only the items of the time in which its last K arrived.
         since = min(since, capacity[i] / rate[i])
-        found[0, k] = rate[i] * since
-        found[1, k] = rate[i] * since * since / 2
-    return found
+        out[0, k] = rate[i] * since
+        out[1, k] = rate[i] * since * since / 2
+    return out
 
 
 @compiled
 def _count(
-    picked: IntArray,
+    cells: IntArray,
     brings: BoolArray,
     cost: FloatArray,
     items: FloatArray,
@@ -478,16 +478,16 @@ def _count(
     n = crawls.size
     k = 0
     for b in range(totals.shape[1]):
-        spent, collected, aged = 0.0, 0.0, 0.0
-        while k < picked.size and picked[k] < (b + 1) * n:
-            source = picked[k] - b * n
+        costs, number, aged = 0.0, 0.0, 0.0
+        while k < cells.size and cells[k] < (b + 1) * n:
+            source = cells[k] - b * n
             crawls[source] += 1.0
-            spent += cost[k]
+            costs += cost[k]
             if brings[k]:
                 visited[b, source] = True
-                collected += items[k]
+                number += items[k]
                 aged += ages[k]
             k += 1
-        totals[0, b] += spent
-        totals[1, b] += collected
+        totals[0, b] += costs
+        totals[1, b] += number
         totals[2, b] += aged

@@ -149,18 +149,18 @@ def ratio(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Estimat
     n, above, below = x.size, float(x.mean()), float(y.mean())
     if below == 0:
         return UNKNOWN
-    found = above / below
+    quotient = above / below
     if n < FEWEST_RUNS:
-        return Estimate(found, math.nan, math.nan)
-    if _is_constant(x - found * y, float(np.abs(x).max())):
-        return Estimate(found, found, found)
+        return Estimate(quotient, math.nan, math.nan)
+    if _is_constant(x - quotient * y, float(np.abs(x).max())):
+        return Estimate(quotient, quotient, quotient)
     t = t_quantile(0.5 + level / 2, n - 1)
     (xx, xy), (_, yy) = np.cov(x, y) * t**2 / n
     a, b, c = below**2 - yy, above * below - xy, above**2 - xx
     if a <= 0:
-        return Estimate(found, math.nan, math.nan)
+        return Estimate(quotient, math.nan, math.nan)
     root = math.sqrt(max(b * b - a * c, 0.0))
-    return Estimate(found, float((b - root) / a), float((b + root) / a))
+    return Estimate(quotient, float((b - root) / a), float((b + root) / a))
 
 
 def gain(agent: ArrayLike, other: ArrayLike) -> Estimate:
@@ -169,8 +169,8 @@ def gain(agent: ArrayLike, other: ArrayLike) -> Estimate:
     >>> gain([2.0, 2.0, 2.0], [1.0, 1.0, 1.0]).mean
     1.0
     """
-    found = ratio(agent, other)
-    return Estimate(*(x - 1 for x in found))
+    estimate = ratio(agent, other)
+    return Estimate(*(x - 1 for x in estimate))
 
 
 def loss(agent: ArrayLike, reference: ArrayLike) -> Estimate:
@@ -179,8 +179,8 @@ def loss(agent: ArrayLike, reference: ArrayLike) -> Estimate:
     >>> loss([3.0, 3.0, 3.0], [4.0, 4.0, 4.0]).mean
     0.25
     """
-    found = ratio(agent, reference)
-    return Estimate(1 - found.mean, 1 - found.high, 1 - found.low)
+    estimate = ratio(agent, reference)
+    return Estimate(1 - estimate.mean, 1 - estimate.high, 1 - estimate.low)
 
 
 def score(agent: ArrayLike, random: ArrayLike, reference: ArrayLike) -> Estimate:

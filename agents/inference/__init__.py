@@ -107,10 +107,10 @@ def made(
     if estimator not in table:
         raise unknown("estimator", estimator, table)
     make = table[estimator]
-    known = options_of(make)
+    allowed = options_of(make)
     for name in options:
-        if name not in known:
-            there = f"its options are: {', '.join(known)}" if known else "it has no options"
+        if name not in allowed:
+            there = f"its options are: {', '.join(allowed)}" if allowed else "it has no options"
             raise ValueError(f"estimator {estimator!r} has no option {name!r}; {there}")
     return make(period, weak_prior(period) if prior is None else prior, **options)
 

@@ -49,18 +49,18 @@ class Answers(NamedTuple):
         >>> all_alike.probability().round(2)
         array([[0.66, 0.68, 0.66, 0.4 ]])
         """
-        tried = self.answered + self.failed
-        known = tried > 0
-        fraction = np.divide(self.answered, tried, out=np.zeros_like(tried), where=known)
-        mean = (1.0 + _total(fraction)) / (1.0 + _total(known))
-        chance = np.divide(1.0, tried, out=np.zeros_like(tried), where=known)  # 1/n
+        attempts = self.answered + self.failed
+        is_tried = attempts > 0
+        fraction = np.divide(self.answered, attempts, out=np.zeros_like(attempts), where=is_tried)
+        mean = (1.0 + _total(fraction)) / (1.0 + _total(is_tried))
+        chance = np.divide(1.0, attempts, out=np.zeros_like(attempts), where=is_tried)  # 1/n
         largest = mean * (1.0 - mean)  # variance of x if a is 0
-        square = np.where(known, (fraction - mean) ** 2, 0.0)
-        added = _FEW * largest + _TINY
-        apart = np.maximum(_total(square) - largest * _total(chance), 0.0) + added
-        alike = np.maximum(largest * _total(known) - _total(square), 0.0) + added
+        square = np.where(is_tried, (fraction - mean) ** 2, 0.0)
+        offset = _FEW * largest + _TINY
+        apart = np.maximum(_total(square) - largest * _total(chance), 0.0) + offset
+        alike = np.maximum(largest * _total(is_tried) - _total(square), 0.0) + offset
         strength = np.clip(alike / apart, *_STRENGTHS)
-        return np.asarray((self.answered + strength * mean) / (tried + strength))
+        return np.asarray((self.answered + strength * mean) / (attempts + strength))
 
 
 def _total(array: FloatArray | BoolArray) -> FloatArray:

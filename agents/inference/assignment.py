@@ -71,8 +71,8 @@ class Events(NamedTuple):
     @property
     def span(self) -> FloatArray:
         """The time that each source covers, (N,)."""
-        summed = np.concatenate(([0.0], np.cumsum(self.gap)))
-        return summed[self.first[1:]] - summed[self.first[:-1]] + self.rest
+        total = np.concatenate(([0.0], np.cumsum(self.gap)))
+        return total[self.first[1:]] - total[self.first[:-1]] + self.rest
 
 
 def log_likelihood(
@@ -98,7 +98,7 @@ def log_likelihood(
     return out
 
 
-class Assigned(NamedTuple):
+class Assignment(NamedTuple):
     """Numbers of an assignment of pings to items, drawn given the pings."""
 
     announced: FloatArray  # (N,) items that ping, also those whose ping is still on its way
@@ -112,14 +112,14 @@ def draw(
     false_rate: FloatArray,
     delay: FloatArray,
     rng: np.random.Generator,
-) -> Assigned:
+) -> Assignment:
     """Draw an assignment of pings to items given the pings; the arguments are those of
     `log_likelihood`."""
     n = len(events.items)
     out = np.empty((3, n))
     uniform = rng.random(events.gap.size + n)
     _draw(events, recall, false_rate, 1 / delay, uniform, out)
-    return Assigned(*out)
+    return Assignment(*out)
 
 
 @inlined
@@ -159,16 +159,16 @@ def _filter(
     first, gap, is_item, rest = events.first, events.gap, events.is_item, events.rest
     a = np.zeros(_MOST)
     for i in range(rest.size):
-        top, found = 0, 0.0
+        top, log = 0, 0.0
         a[0] = 1.0
         for e in range(first[i], first[i + 1]):
             top, more = _advance(a, top, gap[e], is_item[e], recall[i], false_rate[i], rate[i])
-            found += more
+            log += more
         q, power, total = np.exp(-rate[i] * rest[i]), 1.0, 0.0
         for j in range(top + 1):
             total += a[j] * power
             power *= q
-        out[i] = found + np.log(total) - false_rate[i] * rest[i]
+        out[i] = log + np.log(total) - false_rate[i] * rest[i]
 
 
 @compiled
@@ -184,23 +184,23 @@ def _draw(
     `out`, (3, N), with a uniform number for each event and each source."""
     first, gap, is_item, rest = events.first, events.gap, events.is_item, events.rest
     a = np.zeros(_MOST)
-    kept = np.empty(4096)  # the distribution after each event of a source, one after the other
+    laws = np.empty(4096)  # the distribution after each event of a source, one after the other
     for i in range(rest.size):
         begin, size = first[i], first[i + 1] - first[i]
         at = np.empty(size + 2, dtype=np.int64)  # where each of them starts
         at[0], at[1] = 0, 1
-        a[0] = kept[0] = 1.0
+        a[0] = laws[0] = 1.0
         top = 0
         for e in range(size):
             k = begin + e
             top, _ = _advance(a, top, gap[k], is_item[k], recall[i], false_rate[i], rate[i])
-            while at[e + 1] + top + 1 > kept.size:
-                larger = np.empty(2 * kept.size)
-                for j in range(kept.size):
-                    larger[j] = kept[j]
-                kept = larger
+            while at[e + 1] + top + 1 > laws.size:
+                larger = np.empty(2 * laws.size)
+                for j in range(laws.size):
+                    larger[j] = laws[j]
+                laws = larger
             for j in range(top + 1):
-                kept[at[e + 1] + j] = a[j]
+                laws[at[e + 1] + j] = a[j]
             at[e + 2] = at[e + 1] + top + 1
         q, power, total = np.exp(-rate[i] * rest[i]), 1.0, 0.0
         for j in range(top + 1):
@@ -215,15 +215,15 @@ def _draw(
         for e in range(size - 1, -1, -1):
             k, low, high = begin + e, at[e], at[e + 1]
             q = np.exp(-rate[i] * gap[k])
-            here = kept[low + now] if now < high - low else 0.0
+            here = laws[low + now] if now < high - low else 0.0
             if is_item[k]:
-                other = kept[low + now - 1] if now > 0 and now - 1 < high - low else 0.0
+                other = laws[low + now - 1] if now > 0 and now - 1 < high - low else 0.0
                 stay, move = (1.0 - recall[i]) * here * q, recall[i] * other
                 if uniform[k + i] * (stay + move) > stay:
                     now -= 1
                     announced += 1.0
             else:
-                other = kept[low + now + 1] if now + 1 < high - low else 0.0
+                other = laws[low + now + 1] if now + 1 < high - low else 0.0
                 stay, move = false_rate[i] * here, rate[i] * (now + 1) * other * q
                 if uniform[k + i] * (stay + move) > stay:
                     now += 1

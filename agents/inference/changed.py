@@ -96,17 +96,17 @@ class Changed:
         crawled = outcome.cells
         if crawled.size:
             gap, new = outcome.gaps / self.period, outcome.changes
-            kept = self.retention**gap
+            fade = self.retention**gap
             sums = [copy_to_change(array, crawled) for array in sums]
             shape, rate = copy_to_change(shape, crawled), copy_to_change(rate, crawled)
             histogram = copy_to_change(histogram, crawled, len(NODES))
             rows = np.empty((crawled.size, len(NODES)), dtype=np.float32)
-            counted = np.where(new, 1.0, 0.0)
-            _add_gaps(histogram.reshape(-1, len(NODES)), crawled, kept, gap, counted, NODES, rows)
+            weight = np.where(new, 1.0, 0.0)
+            _add_gaps(histogram.reshape(-1, len(NODES)), crawled, fade, gap, weight, NODES, rows)
             more = np.ones_like(gap), new, np.where(new, 0.0, gap), gap
             of_crawled = []
             for array, x in zip(sums, more, strict=True):
-                of_crawled.append(kept * _flat(array)[crawled] + x)
+                of_crawled.append(fade * _flat(array)[crawled] + x)
                 _flat(array)[crawled] = of_crawled[-1]
             start = _flat(shape)[crawled] / _flat(rate)[crawled] * self.period
             prior = self.prior.at(crawled, shape.shape)
@@ -122,8 +122,8 @@ class Changed:
     ) -> tuple[FloatArray, FloatArray]:
         if self.retention == 1:
             return shape, rate
-        kept, prior = self.retention**steps, self.prior
-        return prior.shape + kept * (shape - prior.shape), prior.rate + kept * (rate - prior.rate)
+        fade, prior = self.retention**steps, self.prior
+        return prior.shape + fade * (shape - prior.shape), prior.rate + fade * (rate - prior.rate)
 
     def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
         gaps = Gaps(*state)
@@ -132,7 +132,7 @@ class Changed:
 
 
 def changed_posterior(
-    changed: NDArray[np.float32],
+    histograms: NDArray[np.float32],
     idle: FloatArray,
     shape: float | FloatArray,
     start: FloatArray,
@@ -140,20 +140,20 @@ def changed_posterior(
     """Return the Gamma distribution at the root Λ of a + Σ m Λτ/(e^{Λτ} − 1) = ΛU, (M,), 1 / step.
 
     Arguments:
-        changed: histograms of the gaps τ after which something was new, (M, K).
+        histograms: of the gaps τ after which something was new, (M, K).
         idle: U > 0, (M,), the total of the other gaps, plus b of the prior.
         shape: a > 0 of the prior.
         start: initial value of the search.
     """
-    law = Posterior(np.empty(len(changed)), np.empty(len(changed)))
+    law = Posterior(np.empty(len(histograms)), np.empty(len(histograms)))
     prior = np.broadcast_to(np.asarray(shape, dtype=np.float64), idle.shape).copy()
-    _solve(changed, NODES, idle, prior, start, *law)
+    _solve(histograms, NODES, idle, prior, start, *law)
     return law
 
 
 @compiled
 def _solve(
-    changed: NDArray[np.float32],
+    histograms: NDArray[np.float32],
     nodes: FloatArray,
     idle: FloatArray,
     prior: FloatArray,
@@ -164,22 +164,22 @@ def _solve(
     """Fill in shape and rate for every histogram; see `changed_posterior`."""
     gap, weight = np.zeros(nodes.size), np.zeros(nodes.size)
     value, slope = np.zeros(nodes.size), np.zeros(nodes.size)
-    for i in range(len(changed)):
-        held, number, time = 0, 0.0, 0.0
+    for i in range(len(histograms)):
+        size, number, time = 0, 0.0, 0.0
         for j in range(nodes.size):
-            m = float(changed[i, j])
+            m = float(histograms[i, j])
             if m != 0.0:
-                gap[held], weight[held] = nodes[j], m
-                held += 1
+                gap[size], weight[size] = nodes[j], m
+                size += 1
             number += m
             time += m * nodes[j]
         # Σ mx/(e^x − 1) lies between Σ m(1 − x/2) and Σ m, which bounds the root.
         least = (prior[i] + number) / (idle[i] + 0.5 * time)
         root = min(max(start[i], least), (prior[i] + number) / idle[i])
         for _ in range(_STEPS):
-            _expected_items(root, gap[:held], value[:held], slope[:held])
+            _expected_items(root, gap[:size], value[:size], slope[:size])
             score, steepness = prior[i] - root * idle[i], idle[i]
-            for j in range(held):
+            for j in range(size):
                 score += weight[j] * value[j]
                 steepness -= weight[j] * slope[j] * gap[j]
             step = score / steepness
@@ -187,9 +187,9 @@ def _solve(
             root = max(root + step, least)
             if abs(step) <= _CLOSE * root:
                 break
-        _expected_items(root, gap[:held], value[:held], slope[:held])
+        _expected_items(root, gap[:size], value[:size], slope[:size])
         curved = root * idle[i]  # −d/d ln Λ of the score
-        for j in range(held):
+        for j in range(size):
             curved -= weight[j] * slope[j] * (root * gap[j])
         shape[i] = max(curved, _LEAST_SHAPE)
         rate[i] = shape[i] / root
@@ -200,8 +200,8 @@ def _expected_items(rate: float, gap: FloatArray, value: FloatArray, slope: Floa
     """Fill in x/(e^x − 1) and its derivative at x = rate·gap > 0."""
     for j in range(gap.size):
         x = min(rate * gap[j], _GONE)
-        kept, bend = decayed(x)
-        value[j] = kept / (1.0 - bend)  # 1 − e^−x = x(1 − bend)
+        survival, bend = decayed(x)
+        value[j] = survival / (1.0 - bend)  # 1 − e^−x = x(1 − bend)
         slope[j] = -value[j] * (bend / x) / (1.0 - bend)
 
 
@@ -213,25 +213,25 @@ def _flat(array: FloatArray) -> FloatArray:
 def _add_gaps(
     histogram: NDArray[np.float32],
     crawled: IntArray,
-    kept: FloatArray,
+    discounts: FloatArray,
     gap: FloatArray,
     weight: FloatArray,
     nodes: FloatArray,
     rows: NDArray[np.float32],
 ) -> None:
-    """Discount the histograms of the crawled sources by `kept`, (M,), add a gap of some weight to
-    each, split between the nearest two nodes, and copy them to `rows`, (M, K)."""
+    """Discount the histograms of the crawled sources by `discounts`, (M,), add a gap of some weight
+    to each, split between the nearest two nodes, and copy them to `rows`, (M, K)."""
     last = nodes.size - 1
     for i in range(crawled.size):
         inside = min(max(gap[i], nodes[0]), nodes[last])
-        left = 0
-        while left < last - 1 and nodes[left + 1] <= inside:
-            left += 1
-        upper = (inside - nodes[left]) / (nodes[left + 1] - nodes[left])
-        row, discount = histogram[crawled[i]], np.float32(kept[i])
+        low = 0
+        while low < last - 1 and nodes[low + 1] <= inside:
+            low += 1
+        upper = (inside - nodes[low]) / (nodes[low + 1] - nodes[low])
+        row, discount = histogram[crawled[i]], np.float32(discounts[i])
         for j in range(nodes.size):
             row[j] *= discount
-        row[left] = np.float32(row[left] + weight[i] * (1.0 - upper))
-        row[left + 1] = np.float32(row[left + 1] + weight[i] * upper)
+        row[low] = np.float32(row[low] + weight[i] * (1.0 - upper))
+        row[low + 1] = np.float32(row[low + 1] + weight[i] * upper)
         for j in range(nodes.size):
             rows[i, j] = row[j]

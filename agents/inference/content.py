@@ -138,7 +138,7 @@ class HarvestSums:
             revealed: n, Σs, Σs², Σ ln w and Σ s ln w of each crawl, (K,) each. Impossible values
                 are ignored.
         """
-        updates, fleet, *known = state
+        updates, fleet, *sums = state
         unit = self.period
         with np.errstate(over="ignore", invalid="ignore"):
             new = [
@@ -148,18 +148,18 @@ class HarvestSums:
         cells = outcome.cells[valid]
         new = [more[valid] for more in new]
         fleet = fleet.copy()
-        rows = cells // known[0].shape[1]
+        rows = cells // sums[0].shape[1]
         first = np.bincount(rows, minlength=len(fleet)) > 0
         first &= ~self.any_items(state)[:, 0]
         if first.any():
             number, age, _, log, _ = (np.bincount(rows, x, len(fleet))[first] for x in new)
             fleet[first, 2] = (log + fleet[first, 0] * age) / number
-        known = [increased(old, cells, more) for old, more in zip(known, new, strict=True)]
+        sums = [increased(old, cells, more) for old, more in zip(sums, new, strict=True)]
         updates = updates + 1.0
         due = is_due(updates)[:, 0]
         if due.any():
-            fleet[due] = _fitted(fleet[due], [array[due] for array in known])
-        return ItemSums(updates, fleet, *known)
+            fleet[due] = _fitted(fleet[due], [array[due] for array in sums])
+        return ItemSums(updates, fleet, *sums)
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return the estimates of ξ̄ and μ, for cells (K,) given by flat positions in (B, N).
@@ -167,10 +167,10 @@ class HarvestSums:
         μ is at least .02/T, and ξ̄ is its mean given that μ: with μ near 0, u* = Λξ̄/μ would be
         arbitrarily large.
         """
-        _, fleet, *known = state
-        row = cells // known[0].shape[1]
+        _, fleet, *sums = state
+        row = cells // sums[0].shape[1]
         line = posterior_line(
-            Population(*fleet[row].T), *(array.reshape(-1)[cells] for array in known)
+            Population(*fleet[row].T), *(array.reshape(-1)[cells] for array in sums)
         )
         slope = np.maximum(line.slope, _SLOWEST)
         level = line.level + line.tilt * (slope - line.slope) + 0.5 * line.level_given
@@ -211,14 +211,14 @@ def posterior_line(
     )
 
 
-def _fitted(fleet: FloatArray, known: list[FloatArray]) -> FloatArray:
+def _fitted(fleet: FloatArray, sums: list[FloatArray]) -> FloatArray:
     """Return the parameters of `Population`, (B, 4), after one step of the fit to sums (B, N)."""
-    line = posterior_line(Population(*fleet.T[..., None]), *known)
-    found = known[0] > 0
-    number = found.sum(axis=1)
+    line = posterior_line(Population(*fleet.T[..., None]), *sums)
+    has_items = sums[0] > 0
+    number = has_items.sum(axis=1)
 
     def total(term: FloatArray) -> FloatArray:
-        return np.where(found, term, 0.0).sum(axis=1)
+        return np.where(has_items, term, 0.0).sum(axis=1)
 
     slope = (total(line.slope) + _DECAY) / (number + 1)
     level = np.where(number > 0, total(line.level) / np.maximum(number, 1), fleet[:, 2])
@@ -268,7 +268,7 @@ class HarvestTotals(NamedTuple):
     total: FloatArray  # (B, J) Σ h/φ over the fleet
     number: FloatArray  # (B, N) Σ n
     table: NDArray[np.float32]  # (B, N, 2J) Σ h/φ and −Σ n ln φ
-    found: FloatArray  # (B, 2) number of crawls with utility, and steps of gaps without
+    hits: FloatArray  # (B, 2) number of crawls with utility, and steps of gaps without
 
 
 @dataclass(frozen=True)
@@ -300,13 +300,13 @@ class Harvests:
         rows, width = shape[0], len(DECAYS)
         fraction, total = np.full((rows, width), 1.0 / width), np.zeros((rows, width))
         table = np.zeros((*shape, 2 * _J), dtype=np.float32)
-        found = np.zeros((rows, 2))
-        return HarvestTotals(np.zeros((rows, 1)), fraction, total, np.zeros(shape), table, found)
+        hits = np.zeros((rows, 2))
+        return HarvestTotals(np.zeros((rows, 1)), fraction, total, np.zeros(shape), table, hits)
 
     def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> HarvestTotals:
         """Return the state after one step whose crawls collected `revealed[0]`, (K,) utility."""
         (utility,) = revealed
-        updates, fraction, total, number, table, found = state
+        updates, fraction, total, number, table, hits = state
         gaps = outcome.gaps / self.period
         valid = (outcome.counts > 0) & (utility >= 0) & (utility < _MOST_UTILITY)
         valid &= (gaps > 1.0 / _LONGEST_GAP) & (gaps < _LONGEST_GAP)
@@ -315,27 +315,27 @@ class Harvests:
             # There are many crawls, but few distinct gaps.
             gap, which = np.unique(gaps[valid], return_inverse=True)
             z = DECAYS * gap[:, None]
-            kept = -np.expm1(-z) / z  # φ
-            undecayed = utility[valid, None] / kept[which]
+            phi = -np.expm1(-z) / z  # φ
+            undecayed = utility[valid, None] / phi[which]
             number = increased(number, cells, n)
             table = copy_to_change(table, cells, 2 * _J)
             flat = table.reshape(-1, 2 * _J)
             flat[cells, :_J] += undecayed.astype(np.float32)
-            flat[cells, _J:] -= (n[:, None] * np.log(kept)[which]).astype(np.float32)
+            flat[cells, _J:] -= (n[:, None] * np.log(phi)[which]).astype(np.float32)
             rows = cells // number.shape[1]
             first = np.flatnonzero(np.diff(rows, prepend=-1))
             total = total.copy()
             total[rows[first]] += np.add.reduceat(undecayed, first, axis=0)
             if not self.counted:
                 some = utility[valid] > 0
-                new = (np.bincount(rows, x, len(found)) for x in (some, gaps[valid] * ~some))
-                found = found + np.stack([*new], axis=1)
+                new = (np.bincount(rows, x, len(hits)) for x in (some, gaps[valid] * ~some))
+                hits = hits + np.stack([*new], axis=1)
         updates = updates + 1.0
         due = (updates % EVERY == 0)[:, 0]
         if due.any():
             fraction = fraction.copy()
-            fraction[due] = self._fitted(fraction[due], number[due], table[due], found[due])
-        return HarvestTotals(updates, fraction, total, number, table, found)
+            fraction[due] = self._fitted(fraction[due], number[due], table[due], hits[due])
+        return HarvestTotals(updates, fraction, total, number, table, hits)
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return the estimates of ξ̄ and μ, for cells (K,) given by ascending flat positions in
@@ -349,29 +349,29 @@ class Harvests:
 
     def decays(self, state: State, cells: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the probability of each of `DECAYS`, (J, K), for cells as in `estimate`."""
-        _, fraction, _, number, table, found = state
+        _, fraction, _, number, table, hits = state
         row = cells // number.shape[1]
         log_fraction = _logarithm(fraction.T)[:, row]
         n = number.reshape(-1)[cells].astype(np.float32)
         mine = table.reshape(-1, 2 * _J)[cells]
-        return _weights(log_fraction, n, mine, self._weight(mine, self._rate(found)[row]))
+        return _weights(log_fraction, n, mine, self._weight(mine, self._rate(hits)[row]))
 
     def utility(self, state: State, cells: NDArray[np.intp]) -> FloatArray:
         """Return the estimate of ξ̄ for each of `DECAYS`, (J, K), for cells as in `estimate`; the
         fleet's mean enters as `_PSEUDO` items."""
-        _, _, total, number, table, found = state
+        _, _, total, number, table, hits = state
         whole = number.sum(axis=1, keepdims=True)
         typical = np.where(whole > 0, total / np.maximum(whole, _TINY), 1.0)  # (B, J)
         row = cells // number.shape[1]
-        pseudo = (_PSEUDO / self._rate(found))[row]
+        pseudo = (_PSEUDO / self._rate(hits))[row]
         items = number.reshape(-1)[cells] + pseudo
         fresh = table.reshape(-1, 2 * _J)[cells, :_J]
         own = fresh + pseudo[:, None] * typical[row]
         return np.asarray((own / items[:, None]).T)
 
-    def _rate(self, found: FloatArray) -> FloatArray:
+    def _rate(self, hits: FloatArray) -> FloatArray:
         """Return ρ, the items per unit of n, (B,); 1 if items are counted."""
-        return np.minimum((found[:, 0] + 1.0) / (found[:, 1] + 1.0), 1.0)
+        return np.minimum((hits[:, 0] + 1.0) / (hits[:, 1] + 1.0), 1.0)
 
     def _weight(self, table: NDArray[np.float32], rate: FloatArray) -> NDArray[np.float32]:
         """Return the weight of the findings of some sources; if items are not counted, it is 0
@@ -384,11 +384,11 @@ class Harvests:
         fraction: FloatArray,
         number: FloatArray,
         table: NDArray[np.float32],
-        found: FloatArray,
+        hits: FloatArray,
     ) -> FloatArray:
         log_fraction = _logarithm(fraction.T)[..., None]
         n = number.astype(np.float32)
-        share = self._weight(table, self._rate(found)[:, None])
+        share = self._weight(table, self._rate(hits)[:, None])
         weight = _weights(log_fraction, n, table, share)
         total = (weight * (n > 0)).sum(axis=-1, dtype=np.float64).T + 1.0 / len(DECAYS)
         return np.asarray(total / total.sum(axis=-1, keepdims=True))

@@ -69,12 +69,12 @@ class DailyCycles:
         return 2.0 * np.pi / self.day
 
     def amplitudes(
-        self, found: ComplexArray, items: FloatArray, begin: FloatArray, end: FloatArray
+        self, waves: ComplexArray, items: FloatArray, begin: FloatArray, end: FloatArray
     ) -> ComplexArray:
         """Return z, (B, N).
 
         Arguments:
-            found: Σ exp(iωt) over the items of each source, (B, N).
+            waves: Σ exp(iωt) over the items of each source, (B, N).
             items: their number, (B, N).
             begin, end: of the time in which these were published, steps, (B, N).
         """
@@ -83,7 +83,7 @@ class DailyCycles:
             span.sum(axis=1, keepdims=True) + 1.0
         )
         rate = (items + _PRIOR_ITEMS) / (span + _PRIOR_ITEMS / of_fleet)
-        excess = found - rate * (np.exp(turn * end) - np.exp(turn * begin)) / turn
+        excess = waves - rate * (np.exp(turn * end) - np.exp(turn * begin)) / turn
         n = rate * span
         power = (np.abs(excess) ** 2 - n).sum(axis=1, keepdims=True)
         square = (n * n).sum(axis=1, keepdims=True)
@@ -126,10 +126,10 @@ def _content(
         for i in range(age.shape[1]):
             v, k, m = wave[b, i], age[b, i], slowest[b, i]
             then = v * np.exp(-1j * frequency * min(k, 1e9))  # when the time began
-            kept, total = np.exp(-m * k), 0.0
+            survival, total = np.exp(-m * k), 0.0
             for w in weights[b, i]:
-                x, y = v.real - kept * then.real, v.imag - kept * then.imag
-                total += w * (1.0 - kept + m * (m * x + frequency * y) / (m * m + frequency**2))
-                kept, m = kept * kept * kept, 3.0 * m
+                x, y = v.real - survival * then.real, v.imag - survival * then.imag
+                total += w * (1.0 - survival + m * (m * x + frequency * y) / (m * m + frequency**2))
+                survival, m = survival * survival * survival, 3.0 * m
             out[b, i] = total
     return out

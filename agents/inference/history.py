@@ -68,7 +68,7 @@ class Shows(NamedTuple):
 
 
 @compiled
-def add_crawls(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: FloatArray,
+def add_crawls(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, harvests: FloatArray,
          unit: float, most: float, time: FloatArray, frequency: float) -> None:  # fmt: skip
     """Add crawls, (K,), after gaps in tours, with harvest, items and sums (7, K), to the sums of
     their sources; `unit` is the tour, time. The sums over more than `most` tours are scaled
@@ -76,11 +76,11 @@ def add_crawls(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: 
     (K,), and `frequency` is that of a day."""
     for k in range(cells.size):
         row, x = sums[cells[k]], gaps[k]
-        h = min(found[0, k], _MOST) if found[0, k] >= LEAST else 0.0
-        if not (found[0, k] >= 0.0 and x < 1e6):
+        h = min(harvests[0, k], _MOST) if harvests[0, k] >= LEAST else 0.0
+        if not (harvests[0, k] >= 0.0 and x < 1e6):
             continue
         hit = 1.0 if h > 0.0 else 0.0
-        items = min(max(found[1, k], 0.0), 1e9)
+        items = min(max(harvests[1, k], 0.0), 1e9)
         row[0] += 1.0
         row[1] += x
         row[2] += x * (1.0 - hit)
@@ -93,21 +93,21 @@ def add_crawls(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: 
             row[6 + j] += exposure
             row[9 + j] += h * np.log(max(exposure, 1e-12))
         row[12] += items
-        number = found[2, k]
-        if number >= 1.0 and abs(found[5, k]) <= 1e3 * number:
+        number = harvests[2, k]
+        if number >= 1.0 and abs(harvests[5, k]) <= 1e3 * number:
             row[13] += number
-            row[14] += found[3, k] / unit
-            row[15] += found[4, k] / unit**2
-            row[16] += found[5, k]
-            row[17] += found[6, k] / unit
-            wave = published(number, found[3, k], found[4, k], time[k], frequency)
+            row[14] += harvests[3, k] / unit
+            row[15] += harvests[4, k] / unit**2
+            row[16] += harvests[5, k]
+            row[17] += harvests[6, k] / unit
+            wave = published(number, harvests[3, k], harvests[4, k], time[k], frequency)
             row[PUBLISHED] += wave.real
             row[PUBLISHED + 1] += wave.imag
         exposure = x * (1.0 - decayed(x)[1])
         for at, memory in ((_LONG_AT, _LONG), (_SHORT_AT, _SHORT)):
-            kept = np.exp(-x / memory)
+            fade = np.exp(-x / memory)
             for j in range(6):
-                row[at + j] *= kept
+                row[at + j] *= fade
             row[at] += 1.0
             row[at + 1] += x
             row[at + 2] += exposure
@@ -186,11 +186,11 @@ def fleet_summary(sums: Array32) -> FloatArray:
     out[7] = min(max((exposures + 1.0) / max(flows + 1.0, 1e-9), 0.1), 30.0)
     out[8] = flow
     out[9] = within
-    crawled = 0.0
+    sources = 0.0
     for i in range(len(sums)):
-        crawled += 1.0 if sums[i, 13] > 0.0 else 0.0
+        sources += 1.0 if sums[i, 13] > 0.0 else 0.0
     more = max(number - square / max(number, 1.0), 0.0)
-    between = (levels - within * max(crawled - 1.0, 0.0) + 0.3 * 5.0) / (more + 5.0)
+    between = (levels - within * max(sources - 1.0, 0.0) + 0.3 * 5.0) / (more + 5.0)
     out[10] = min(max(within / max(between, 0.01), 0.2), 50.0)
     out[11] = log_harvest / hits - np.log(unit) if hits > 0.0 else 0.0
     return out
@@ -206,7 +206,7 @@ def network_inputs(
     clocks: FloatArray,
     tour: float,
     shows: FloatArray,
-    told: FloatArray,
+    parameters: FloatArray,
 ) -> tuple[Array32, Array32]:
     """Return the `INPUTS` of cells (K,) of B fleets of n sources, (K, F), and the plug-in estimates
     of their decays per tour, δ, (K,).
@@ -218,7 +218,7 @@ def network_inputs(
         clocks: (B,) tours since the beginning that are remembered.
         tour: steps.
         shows: (3,) of `Shows`.
-        told: (2, B·N) ln of the mean utility, relative to its mean, and of the decay per tour.
+        parameters: (2, B·N) ln of the mean utility relative to its mean and of the decay per tour.
     """
     out = np.empty((cells.size, F), dtype=np.float32)
     centre = np.empty(cells.size, dtype=np.float32)
@@ -255,40 +255,40 @@ def network_inputs(
         x[15] = 0.0
         own = slope
         if shows[1] > 0.0:
-            found = row[13]
+            count = row[13]
             across = 0.0
             down = 0.0
-            if found > 0.0:
-                across = max(row[15] - row[14] * row[14] / found, 0.0)
-                down = row[14] * row[16] / found - row[17]
+            if count > 0.0:
+                across = max(row[15] - row[14] * row[14] / count, 0.0)
+                down = row[14] * row[16] / count - row[17]
             weight = _VARIANCE / (0.6 * slope) ** 2
             own = (slope * weight + down) / (across + weight)
             own = min(max(own, 0.05 * slope), 20.0 * slope)
             x[13] = np.log(own)
             x[14] = np.log(across / weight + 0.1)
-            x[15] = (row[16] + own * row[14] + 2.0 * level) / (found + 2.0) - np.log(unit)
+            x[15] = (row[16] + own * row[14] + 2.0 * level) / (count + 2.0) - np.log(unit)
         x[16] = 0.0
         x[39] = np.log(row[3] / size + 0.3)
         flow = harvest / max(row[7], 1e-6)
         for m in range(2):
             at, memory = (_LONG_AT, _LONG) if m == 0 else (_SHORT_AT, _SHORT)
-            kept = np.exp(-elapsed / memory)
-            crawls, gap, exposure = row[at] * kept, row[at + 1] * kept, row[at + 2] * kept
+            fade = np.exp(-elapsed / memory)
+            crawls, gap, exposure = row[at] * fade, row[at + 1] * fade, row[at + 2] * fade
             likely, most = flow * exposure, row[12] / max(row[1], 1e-6) * gap
-            x[35 + 2 * m] = (row[at + 3] * kept / unit - likely) / np.sqrt(likely * clump + 0.1)
-            x[36 + 2 * m] = (row[at + 5] * kept - most) / np.sqrt(most + 0.3) * shows[0]
+            x[35 + 2 * m] = (row[at + 3] * fade / unit - likely) / np.sqrt(likely * clump + 0.1)
+            x[36 + 2 * m] = (row[at + 5] * fade - most) / np.sqrt(most + 0.3) * shows[0]
             to = 17 + 4 * m
             x[to] = np.log(crawls + 0.3)
-            x[to + 1] = np.log((row[at + 3] * kept / unit + 0.3) / (exposure + 0.3))
-            x[to + 2] = (row[at + 4] * kept + 0.5) / (crawls + 1.0)
-            x[to + 3] = np.log((row[at + 5] * kept + 0.5) / (gap + 0.5 / rate)) * shows[0]
+            x[to + 1] = np.log((row[at + 3] * fade / unit + 0.3) / (exposure + 0.3))
+            x[to + 2] = (row[at + 4] * fade + 0.5) / (crawls + 1.0)
+            x[to + 3] = np.log((row[at + 5] * fade + 0.5) / (gap + 0.5 / rate)) * shows[0]
         x[25] = np.log(row[_LAST_AT] + 0.1)
         x[26] = np.log(row[_LAST_AT + 1] / unit / (row[_LAST_AT] + 0.05) + 0.05)
         x[27] = np.log(elapsed + 0.1)
         x[28] = np.log(elapsed + 3.0)
         x[29] = np.log(clocks[cell // n] + 0.3)
-        utility = told[0, cell] * shows[2]
-        decay = told[1, cell] * shows[2]
+        utility = parameters[0, cell] * shows[2]
+        decay = parameters[1, cell] * shows[2]
         x[30] = utility
         x[31] = decay
         if shows[2] > 0.0 and shows[0] > 0.0:
@@ -308,8 +308,8 @@ def network_inputs(
             prior = fleet[10]
             x[42] = (row[16] + own * row[14] + prior * level) / (row[13] + prior) - np.log(unit)
         worth, prior = fleet[8] / rate, 2.0 * fleet[10] + 1.0
-        seen = row[12] * row[7] / max(row[1], 1e-9)  # items by how much of them was left
-        x[43] = np.log((harvest + prior * worth) / (seen + prior)) * shows[0]
+        fresh = row[12] * row[7] / max(row[1], 1e-9)  # items by how much of them was left
+        x[43] = np.log((harvest + prior * worth) / (fresh + prior)) * shows[0]
         if shows[2] > 0.0 and shows[0] > 0.0:
             x[44] = x[40] - np.log(rate) + utility - decay
         elif shows[1] > 0.0:

@@ -30,7 +30,7 @@ def after_count(
     """Return the log-probability of k items and n pings, and mean and variance of Λ_s after them,
     given p and Λ_s ~ Gamma(a, b): the sum over the numbers of true pings."""
     gap = max(gap, _SHORTEST * b)
-    odds, grown = p / (1.0 - p), (b + gap) / gap
+    odds, growth = p / (1.0 - p), (b + gap) / gap
     term, log = 1.0, 0.0
     total, first, second = 0.0, 0.0, 0.0
     true = 0.0
@@ -41,14 +41,14 @@ def after_count(
         second += term * silent * silent
         if true >= min(k, n):
             break
-        term *= (n - true) / (true + 1.0) * odds * (silent / (a + silent - 1.0)) * grown
+        term *= (n - true) / (true + 1.0) * odds * (silent / (a + silent - 1.0)) * growth
         true += 1.0
         if term > _LARGE:
             term, total = term / _LARGE, total / _LARGE
             first, second = first / _LARGE, second / _LARGE
             log += _LOG_LARGE
     log += n * np.log1p(-p) + lgamma(a + k) - lgamma(a) - lgamma(k + 1.0)
-    log -= a * np.log1p(gap / b) + k * np.log(grown)
+    log -= a * np.log1p(gap / b) + k * np.log(growth)
     mean = first / total
     spread = max(second / total - mean * mean, 0.0)
     return log + np.log(total), (a + mean) / (b + gap), (a + mean + spread) / (b + gap) ** 2
@@ -67,9 +67,9 @@ def after_large_count(
     variance = of_pings + spread
     expected = silent + spread / variance * surprise
     expected = min(max(expected, max(k - n, 0.0)), k)
-    left = of_pings * spread / variance
+    remaining = of_pings * spread / variance
     log = -0.5 * (surprise * surprise / variance + np.log(variance))
-    return log, (a + expected) / (b + gap), (a + expected + left) / (b + gap) ** 2
+    return log, (a + expected) / (b + gap), (a + expected + remaining) / (b + gap) ** 2
 
 
 @inlined
@@ -106,8 +106,8 @@ def share(
         total += fraction[row, j] * likelihood[cell, j]
     part = changed / likelihood.shape[1]
     for j in range(likelihood.shape[1]):
-        kept = (1.0 - changed) * likelihood[cell, j] / total + part / fraction[row, j]
-        likelihood[cell, j] = np.log(max(kept, _TINY))
+        weight = (1.0 - changed) * likelihood[cell, j] / total + part / fraction[row, j]
+        likelihood[cell, j] = np.log(max(weight, _TINY))
 
 
 @inlined
@@ -115,7 +115,7 @@ def compare(logs: FloatArray, chance: FloatArray, odds: FloatArray) -> None:
     """Update the odds of a fleet, (J,), by one crawl.
 
     Arguments:
-        logs: (J,) logarithms of the probability of what was found given each precision.
+        logs: (J,) logarithms of the likelihood given each precision.
         chance: (J,) probabilities of the precisions before the crawl.
     """
     most, expected = -np.inf, 0.0
@@ -130,5 +130,5 @@ def compare(logs: FloatArray, chance: FloatArray, odds: FloatArray) -> None:
 
 @inlined
 def has_ceased(rate: float, silence: float, hazard: float) -> bool:
-    missed = rate * silence
-    return missed > 1.0 and hazard * np.expm1(min(missed, 600.0)) > _CLEAR * rate
+    expected = rate * silence
+    return expected > 1.0 and hazard * np.expm1(min(expected, 600.0)) > _CLEAR * rate

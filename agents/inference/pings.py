@@ -18,7 +18,7 @@ its posterior odds satisfy the recursion of Shiryaev (1963),
 
     R ← (R + hazard · prior) · P(crawl | p) / P(crawl),
 
-for each p. Once a change is more likely than none, all precisions are replaced (`replaced`).
+for each p. Once a change is more likely than none, all precisions are replaced (`replacement`).
 
 **Silence.** Pings at rate g that have ceased at a random time are to be told from a pause. After a
 silence of s the odds are (hazard/g)(e^{gs} − 1), of a source or, with the sum of all g, of the
@@ -90,7 +90,7 @@ class Quality(NamedTuple):
 
 
 class PingSums(NamedTuple):
-    """What is known of a batch of fleets (..., N): the state of `SignalQuality`.
+    """Sums over a batch of fleets (..., N): the state of `SignalQuality`.
 
     As in `Forgetting`, all that is added is divided by `weight`.
     """
@@ -204,7 +204,7 @@ class SignalQuality:
     def _faded(self, old: PingSums, elapsed: float) -> PingSums:
         """Return the state after the time of a step, without what was observed in it."""
         weight = old.weight * self.retention ** (elapsed / self.period)
-        old = old._replace(odds=passed(old.odds, self._rate * elapsed))
+        old = old._replace(odds=odds_after(old.odds, self._rate * elapsed))
         if weight.size and weight.min() < _LEAST_WEIGHT:
             w = weight[..., None]
             old = old._replace(
@@ -235,12 +235,12 @@ class SignalQuality:
             self._rate,
             PRECISIONS,
             _tables(new),
-            old.odds.reshape(-1, _J),  # `passed` has returned a new array
+            old.odds.reshape(-1, _J),  # `odds_after` has returned a new array
         )
         changed = is_likely(old.odds)[..., None]
         if not (self.hazard and changed.any()):
             return new
-        fresh = np.log(replaced(new.odds) / new.fraction)[..., None, :]
+        fresh = np.log(replacement(new.odds) / new.fraction)[..., None, :]
         return new._replace(
             likelihood=np.where(changed[..., None], fresh, likelihood),
             odds=np.where(changed, no_change(new.odds.shape), new.odds),
@@ -290,9 +290,9 @@ class SignalQuality:
             fraction=np.where(due, total, old.fraction),
         )
 
-    def _table(self, learnt: PingSums) -> FloatArray:
+    def _table(self, sums: PingSums) -> FloatArray:
         """Return the probabilities of the precisions, (..., N, J)."""
-        log = np.log(learnt.fraction)[..., None, :] + learnt.likelihood
+        log = np.log(sums.fraction)[..., None, :] + sums.likelihood
         log -= log.max(axis=-1, keepdims=True)
         np.exp(log, out=log)
         log /= log.sum(axis=-1, keepdims=True)
@@ -310,21 +310,21 @@ class SignalQuality:
 
     def ping_rate(self, state: State, cells: IntArray | None = None) -> FloatArray:
         """Return the rates of pings g, (..., N) or (K,), pings / time; 0 where they have ceased."""
-        learnt = PingSums(*state)
-        pings, ceased = learnt.pings, learnt.ceased
-        elapsed = np.broadcast_to(learnt.elapsed, pings.shape)
+        sums = PingSums(*state)
+        pings, ceased = sums.pings, sums.ceased
+        elapsed = np.broadcast_to(sums.elapsed, pings.shape)
         if cells is not None:
-            elapsed = learnt.elapsed.reshape(-1)[cells // pings.shape[-1]]
+            elapsed = sums.elapsed.reshape(-1)[cells // pings.shape[-1]]
             pings, ceased = pings.reshape(-1)[cells], ceased.reshape(-1)[cells]
         return np.where(ceased > 0, 0.0, pings / np.maximum(elapsed, _TINY))
 
     def draw(self, state: State, cells: IntArray, rng: np.random.Generator) -> Quality:
         """Return one draw from the joint posterior of some sources, (K,)."""
-        learnt = PingSums(*state)
-        n = learnt.pings.shape[-1]
+        sums = PingSums(*state)
+        n = sums.pings.shape[-1]
         shape, rate, precision = (np.empty(cells.size) for _ in range(3))
         chance = rng.random(cells.size)
-        _draw(cells, n, _tables(learnt), PRECISIONS, chance, shape, rate, precision)
+        _draw(cells, n, _tables(sums), PRECISIONS, chance, shape, rate, precision)
         silent = rng.standard_gamma(shape) / rate
         return Quality(silent + precision * self.ping_rate(state, cells), silent, precision)
 
@@ -333,15 +333,15 @@ class SignalQuality:
     ) -> tuple[Posterior, Posterior, Posterior]:
         """Return the Gamma distributions that have the means and variances of the total rates, of
         the silent rates and of the precisions."""
-        learnt = PingSums(*state)
-        pings = learnt.pings
+        sums = PingSums(*state)
+        pings = sums.pings
         shape = pings.shape if cells is None else cells.shape
         if cells is None:
             cells = np.arange(pings.size)
         rows, g = np.empty((6, cells.size)), self.ping_rate(state, cells)
-        time = (learnt.weight * learnt.elapsed).reshape(-1)[cells // pings.shape[-1]]
+        time = (sums.weight * sums.elapsed).reshape(-1)[cells // pings.shape[-1]]
         of_g = g / np.maximum(time, _TINY)  # the variance of a Poisson rate
-        tables = _tables(learnt)
+        tables = _tables(sums)
         _moments(cells, pings.shape[-1], tables, g, of_g, PRECISIONS, _CELL_VARIANCE, rows)
         mean, variance = rows[:3].reshape(3, *shape), rows[3:].reshape(3, *shape)
         total, silent, precision = (
@@ -358,7 +358,7 @@ def no_change(shape: tuple[int, ...]) -> FloatArray:
     return np.full(shape, LEAST)
 
 
-def passed(odds: FloatArray, hazard: float) -> FloatArray:
+def odds_after(odds: FloatArray, hazard: float) -> FloatArray:
     """Return the odds, (..., J), after a time in which a change has the probability `hazard`."""
     if hazard == 0:
         return odds.copy()
@@ -370,7 +370,7 @@ def is_likely(odds: FloatArray) -> BoolArray:
     return np.asarray(np.logaddexp.reduce(odds, axis=-1) > 0.0)
 
 
-def replaced(odds: FloatArray) -> FloatArray:
+def replacement(odds: FloatArray) -> FloatArray:
     """Return the probabilities of the precisions, (..., J), of sources of fleets that changed.
 
     Arguments:
@@ -403,7 +403,7 @@ def listen(
         silence: time since the last ping, (B, N), changed in place.
         ceased: rate of the pings that have ceased, (B, N); 0 of sources whose pings come.
     """
-    found = np.empty(arrived.size, dtype=np.int64)
+    cells = np.empty(arrived.size, dtype=np.int64)
     number, n = 0, arrived.size // elapsed.size
     for row in range(elapsed.size):
         total, since, most = 0.0, np.inf, max(elapsed[row], _TINY)
@@ -420,9 +420,9 @@ def listen(
                 rate = pings[i] / most
                 changes = rate > 0.0 and (everywhere or has_ceased(rate, silence[i], hazard))
             if changes:
-                found[number] = i
+                cells[number] = i
                 number += 1
-    return found[:number]
+    return cells[:number]
 
 
 @compiled
@@ -452,9 +452,9 @@ def _add_crawls(
     cells: IntArray,
     row: IntArray,
     gaps: FloatArray,
-    found: FloatArray,
+    counts: FloatArray,
     pings: FloatArray,
-    counted: bool,
+    is_counted: bool,
     hazard: float,
     precisions: FloatArray,
     tables: _Tables,
@@ -467,13 +467,13 @@ def _add_crawls(
     for i in range(cells.size):
         cell, w = cells[i], weight[row[i]]
         shape, rate = prior_shape[row[i]], prior_rate[row[i]]
-        gap, k, n = gaps[i], np.floor(found[i]), np.floor(pings[i])
+        gap, k, n = gaps[i], np.floor(counts[i]), np.floor(pings[i])
         share(cell, row[i], -np.expm1(-hazard * gap), likelihood, fraction)
         for j in range(precisions.size):
             a = shape + w * more_shape[cell, j]
             b = rate + w * more_rate[cell, j]
             p = precisions[j]
-            if not counted:
+            if not is_counted:
                 log, mean, variance = after_change(a, b, gap, n, p, k > 0.0)
             elif min(k, n) <= _MOST_TERMS:
                 log, mean, variance = after_count(a, b, gap, n, p, k)
@@ -526,9 +526,9 @@ def _moments(
         total, silent, true = 0.0, 0.0, 0.0
         squares, silent_squares, true_squares = 0.0, 0.0, 0.0
         for j in range(precisions.size):
-            each = 1.0 / (prior_rate[row] + weight[row] * more_rate[cell, j])
-            means[j] = each * (prior_shape[row] + weight[row] * more_shape[cell, j])
-            variances[j] = each * means[j]
+            scale = 1.0 / (prior_rate[row] + weight[row] * more_rate[cell, j])
+            means[j] = scale * (prior_shape[row] + weight[row] * more_shape[cell, j])
+            variances[j] = scale * means[j]
         for j in range(precisions.size):
             mean, p = means[j], precisions[j]
             both = mean + p * g

@@ -76,8 +76,8 @@ class CrawlOutcome:
         time = np.asarray(gap, dtype=np.float64)
         count = np.asarray(0.0 if items is None else items, dtype=np.float64)
         new = np.asarray(count > 0 if changed is None else changed, dtype=bool)
-        time, count, new, seen = np.broadcast_arrays(time, count, new, np.asarray(crawled, bool))
-        cells = np.flatnonzero(seen)
+        time, count, new, mask = np.broadcast_arrays(time, count, new, np.asarray(crawled, bool))
+        cells = np.flatnonzero(mask)
         gaps, counts, changes = (array.reshape(-1)[cells] for array in (time, count, new))
         return CrawlOutcome.at(time.shape, cells, gaps, counts, changes.astype(bool), elapsed)
 
@@ -296,8 +296,8 @@ class GammaPoisson:
     def update(self, state: State, outcome: CrawlOutcome) -> Counts:
         old, cells = Counts(*state), outcome.cells
         if not np.all(np.equal(self.retention, 1.0)):
-            kept = self.retention ** (outcome.elapsed / self.period)
-            old = Counts(kept * old.items, kept * old.time)
+            fade = self.retention ** (outcome.elapsed / self.period)
+            old = Counts(fade * old.items, fade * old.time)
         return Counts(
             increased(old.items, cells, outcome.counts),
             increased(old.time, cells, outcome.gaps),
@@ -378,8 +378,8 @@ class Forgetting:
 
     def update(self, state: State, outcome: CrawlOutcome) -> DiscountedCounts:
         crawls, misfit, spread, weight, count, exposure = state
-        kept = np.array(self.retentions) ** (outcome.elapsed / self.period)
-        weight = weight * kept
+        fade = np.array(self.retentions) ** (outcome.elapsed / self.period)
+        weight = weight * fade
         if weight.size and weight.min() < _LEAST_WEIGHT:
             count, exposure = weight[..., None] * count, weight[..., None] * exposure
             weight = np.ones_like(weight)
@@ -522,9 +522,9 @@ class FleetPrior:
         return FleetCounts(count, exposure, shape, rate, updates)
 
     def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
-        fitted = FleetCounts(*state)
-        prior = Posterior(fitted.shape, fitted.rate)
-        return conjugate(prior, fitted.items, fitted.time, cells)
+        counts = FleetCounts(*state)
+        prior = Posterior(counts.shape, counts.rate)
+        return conjugate(prior, counts.items, counts.time, cells)
 
 
 def is_due(updates: FloatArray) -> BoolArray:
@@ -572,15 +572,15 @@ def digamma(x: FloatArray) -> FloatArray:
     -0.5772156649
     """
     y = np.ascontiguousarray(x, dtype=np.float64)
-    found = np.empty(y.size)
-    _digamma_of_each(y.reshape(-1), found)
-    return found.reshape(np.shape(x))
+    out = np.empty(y.size)
+    _digamma_of_each(y.reshape(-1), out)
+    return out.reshape(np.shape(x))
 
 
 @compiled
-def _digamma_of_each(x: FloatArray, found: FloatArray) -> None:
+def _digamma_of_each(x: FloatArray, out: FloatArray) -> None:
     for i in range(x.size):
-        found[i] = _digamma(x[i])
+        out[i] = _digamma(x[i])
 
 
 @compiled
@@ -596,13 +596,13 @@ def _digamma(x: float) -> float:
 
 def _gamma_shape(spread: FloatArray) -> FloatArray:
     """Return the root a of ln a − ψ(a) = spread ≥ 0: Minka's initial value and two Newton steps."""
-    found = np.empty(spread.size)
-    _gamma_shape_of_each(spread.reshape(-1), found)
-    return found.reshape(spread.shape)
+    out = np.empty(spread.size)
+    _gamma_shape_of_each(spread.reshape(-1), out)
+    return out.reshape(spread.shape)
 
 
 @compiled
-def _gamma_shape_of_each(spread: FloatArray, found: FloatArray) -> None:
+def _gamma_shape_of_each(spread: FloatArray, out: FloatArray) -> None:
     for i in range(spread.size):
         s = max(spread[i], 0.5 / _LARGEST_SHAPE)
         a = (3.0 - s + np.sqrt((s - 3.0) ** 2 + 24.0 * s)) / (12.0 * s)
@@ -610,7 +610,7 @@ def _gamma_shape_of_each(spread: FloatArray, found: FloatArray) -> None:
             h = 1e-4 * a
             slope = 1.0 / a - (_digamma(a + h) - _digamma(a - h)) / (2 * h)
             a = 1.0 / (1.0 / a + (np.log(a) - _digamma(a) - s) / (a * a * slope))
-        found[i] = min(max(a, 1.0 / _LARGEST_SHAPE), _LARGEST_SHAPE)
+        out[i] = min(max(a, 1.0 / _LARGEST_SHAPE), _LARGEST_SHAPE)
 
 
 def check_prior(prior: Posterior, most: int = 2) -> None:
@@ -641,7 +641,7 @@ def check_retention(retention: float | FloatArray) -> None:
 
 
 class _Older(NamedTuple):
-    """What is known about an array that `copy_to_change` has returned."""
+    """An array that `copy_to_change` has returned, and the one of which it was a copy."""
 
     newer: ref[Any]  # the array
     older: NDArray[Any]  # the one of which it was a copy
@@ -651,8 +651,8 @@ class _Older(NamedTuple):
 _older: dict[int, _Older] = {}  # by id of the newer array, as long as that exists
 
 
-def _references(kept: _Older) -> int:
-    return getrefcount(kept[1])
+def _references(entry: _Older) -> int:
+    return getrefcount(entry[1])
 
 
 _OWN = _references(_Older(ref(_FEW.__class__), np.empty(1), np.empty(0, dtype=np.intp)))
@@ -669,13 +669,13 @@ def copy_to_change(array: NDArray[Any], cells: IntArray, width: int = 1) -> NDAr
     """
     if array.size <= _FEW:
         return array.copy()
-    kept = _older.pop(id(array), None)
-    if kept is not None and kept.newer() is array and _references(kept) == _OWN:
-        copy = kept.older
-        copy.reshape(-1, width)[kept.cells] = array.reshape(-1, width)[kept.cells]
+    entry = _older.pop(id(array), None)
+    if entry is not None and entry.newer() is array and _references(entry) == _OWN:
+        copy = entry.older
+        copy.reshape(-1, width)[entry.cells] = array.reshape(-1, width)[entry.cells]
     else:
         copy = array.copy()
-    del kept
+    del entry
     if array.flags.owndata and array.flags.writeable:
         key = id(copy)
         _older[key] = _Older(ref(copy, lambda _: _forget(key)), array, cells)

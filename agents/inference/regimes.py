@@ -74,14 +74,14 @@ class RegimeFilter:
         ago, until when the factor was 1; `retention` is the share of their content that a step
         leaves, broadcastable to (B, N)."""
         batch, k, g = len(age), len(self.laws), int(self.topics.max()) + 1
-        kept = np.minimum(np.broadcast_to(retention, age.shape), 1.0 - _LEAST_CHANCE)
-        content = (1.0 - kept**age) / (1.0 - kept)
+        alpha = np.minimum(np.broadcast_to(retention, age.shape), 1.0 - _LEAST_CHANCE)
+        content = (1.0 - alpha**age) / (1.0 - alpha)
         prior = self.prior or (1.0 / k,) * k
-        each = (1, 1, k, 2)
+        tiles = (1, 1, k, 2)
         return RegimeBelief(
             hot=np.full((batch, k, g), 0.5),
-            exposure=np.tile(age[..., None, None], each),
-            content=np.tile(content[..., None, None], each),
+            exposure=np.tile(age[..., None, None], tiles),
+            content=np.tile(content[..., None, None], tiles),
             evidence=np.tile(np.log(prior), (batch, 1)),
         )
 
@@ -110,17 +110,17 @@ class RegimeFilter:
         """
         hot, exposure, content, evidence = (array.copy() for array in state)
         log = np.log(np.stack([1.0 - hot, hot], axis=-1))
-        known = np.minimum(shape, 1e9)
-        _see(env, source, self.topics, items, mean, known, exposure, log)
+        finite = np.minimum(shape, 1e9)
+        _see(env, source, self.topics, items, mean, finite, exposure, log)
         chance = _normalise(log, evidence)
         evidence -= evidence.max(axis=1, keepdims=True)
         own = chance[env, :, self.topics[source]] * exposure[env, source]
-        seen = (self._weights(evidence)[env] * own.sum(axis=-1)).sum(axis=-1)
-        kept = np.broadcast_to(retention, crawled.shape)
+        expected = (self._weights(evidence)[env] * own.sum(axis=-1)).sum(axis=-1)
+        alpha = np.broadcast_to(retention, crawled.shape)
         _go_on(
-            self.topics, crawled, kept, self._factors, self._switch, chance, hot, exposure, content
+            self.topics, crawled, alpha, self._factors, self._switch, chance, hot, exposure, content
         )
-        return RegimeBelief(hot, exposure, content, evidence), seen
+        return RegimeBelief(hot, exposure, content, evidence), expected
 
     def factor(self, state: RegimeBelief) -> FloatArray:
         """Return the expected factor of every source in the coming step, (B, N)."""
@@ -133,8 +133,8 @@ class RegimeFilter:
     def content(self, state: RegimeBelief) -> FloatArray:
         """Return the content of every source, (B, N), relative to the mean inflow of a step: the
         mean and .4 standard deviations, since crawls of uncertain sources tell of their topics."""
-        each = self._weights(state.evidence)[:, None, :, None]  # (B, G, K, 2) from here on
-        weight = each * np.stack([1.0 - state.hot, state.hot], axis=-1).transpose(0, 2, 1, 3)
+        laws = self._weights(state.evidence)[:, None, :, None]  # (B, G, K, 2) from here on
+        weight = laws * np.stack([1.0 - state.hot, state.hot], axis=-1).transpose(0, 2, 1, 3)
         own = weight[:, self.topics]
         mean = np.einsum("bnkh,bnkh->bn", own, state.content)
         square = np.einsum("bnkh,bnkh,bnkh->bn", own, state.content, state.content)
@@ -208,9 +208,9 @@ def _go_on(
                 came[g, k, 1] = min(1.0, cold * s / after)
                 hot[b, k, g] = after
         for i in range(topics.size):
-            left = 0.0 if crawled[b, i] else 1.0
-            for sums, kept in ((exposure, left), (content, left * retention[b, i])):
+            stays = 0.0 if crawled[b, i] else 1.0
+            for sums, part in ((exposure, stays), (content, stays * retention[b, i])):
                 for k in range(laws):
-                    cold, warm = kept * sums[b, i, k, 0], kept * sums[b, i, k, 1]
+                    cold, warm = part * sums[b, i, k, 0], part * sums[b, i, k, 1]
                     sums[b, i, k, 0] = cold + came[topics[i], k, 0] * (warm - cold) + factors[k, 0]
                     sums[b, i, k, 1] = warm + came[topics[i], k, 1] * (cold - warm) + factors[k, 1]

@@ -56,10 +56,10 @@ def rates(counts: NDArray[np.intp], span: float | FloatArray) -> Estimates:
     spans = np.broadcast_to(np.asarray(span, dtype=np.float64), counts.shape)
     own_error = np.where(counts > 0, np.sqrt(np.maximum(counts, 1.0)) / spans, np.inf)
     if np.all(spans == spans[0]):
-        found = _over_one_span(counts, float(spans[0]))
+        moments = _over_one_span(counts, float(spans[0]))
     else:
-        found = _over_own_spans(counts, spans)
-    return Estimates(counts / spans, own_error, *found)
+        moments = _over_own_spans(counts, spans)
+    return Estimates(counts / spans, own_error, *moments)
 
 
 def _over_one_span(
@@ -126,10 +126,10 @@ def _over_own_spans(
         k = distinct[:, None]
         of_counts = (a + k) * np.log1p(k / a) - k - np.log1p(k / a) / 2
         of_counts += _stirling_error(a + k) - _stirling_error(a)
-        found = (times @ of_counts)[:, None] + total * (u - log_mean)
+        log = (times @ of_counts)[:, None] + total * (u - log_mean)
         for t, many, number_of in zip(span, items, sources, strict=True):
-            found -= (many + number_of * a)[:, None] * np.log1p(np.exp(u) * t / a[:, None])
-        return found
+            log -= (many + number_of * a)[:, None] * np.log1p(np.exp(u) * t / a[:, None])
+        return log
 
     def grid(a: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return nodes of ln m and the log likelihood there, (A, M) each."""
@@ -238,9 +238,9 @@ def utilities(source: NDArray[np.intp], utility: FloatArray, n_sources: int) -> 
         excess = float((counts * (own - overall) ** 2).sum()) - (sources - 1) * within
         between = excess / scale if excess > least * scale else 0.0
     noise = np.where(counts > 0, within / active, np.inf)
-    found = _hierarchical(own, noise) if within else None
-    value = found.value if found else np.where(counts > 0, own, overall)
-    mean = found.mean if found else overall
+    fit = _hierarchical(own, noise) if within else None
+    value = fit.value if fit else np.where(counts > 0, own, overall)
+    mean = fit.mean if fit else overall
     relative = within / (mean**2 + between) if mean else 0.0
     own_error = np.where(counts > 0, np.sqrt(relative / active) * value, np.inf)
     if n == 1:
@@ -251,12 +251,12 @@ def utilities(source: NDArray[np.intp], utility: FloatArray, n_sources: int) -> 
             np.full(n_sources, overall),
             np.sqrt(np.full(n_sources, within * (1 + 1 / n))),
         )
-    elif found is None:  # all items of a source are equal
+    elif fit is None:  # all items of a source are equal
         apart = float(own[counts > 0].std(ddof=1)) if between else 0.0
         error = np.where(counts > 0, 0.0, apart if sources > 1 else np.inf)
     else:
         few = student.ppf(0.975, degrees) / student.ppf(0.975, np.inf)
-        error = found.errors(own_error) * few
+        error = fit.errors(own_error) * few
     own, own_error, value, error = (np.ldexp(x, exponent) for x in (own, own_error, value, error))
     mean, spread = (float(np.ldexp(x, exponent)) for x in (mean, np.sqrt(between)))
     return Estimates(own, own_error, value, error, mean, spread)
@@ -276,9 +276,9 @@ def shrunk(own: FloatArray, own_error: FloatArray) -> Estimates:
     """
     if not np.isfinite(own_error).any():
         raise ValueError("all errors are infinite; nothing is known of any source")
-    found = _hierarchical(own, own_error**2)
-    error = found.errors(own_error)
-    return Estimates(own, own_error, found.value, error, found.mean, found.spread)
+    fit = _hierarchical(own, own_error**2)
+    error = fit.errors(own_error)
+    return Estimates(own, own_error, fit.value, error, fit.mean, fit.spread)
 
 
 class _Hierarchical(NamedTuple):
@@ -292,8 +292,8 @@ class _Hierarchical(NamedTuple):
 
     def errors(self, own_error: FloatArray) -> FloatArray:
         """Return the standard errors (N,), given those of the sources' own estimates."""
-        known = np.where(np.isfinite(own_error), own_error, 0.0)
-        return np.asarray(np.sqrt((self.trust * known) ** 2 + self.rest))
+        finite = np.where(np.isfinite(own_error), own_error, 0.0)
+        return np.asarray(np.sqrt((self.trust * finite) ** 2 + self.rest))
 
 
 def _hierarchical(own: FloatArray, noise: FloatArray) -> _Hierarchical:
@@ -303,13 +303,13 @@ def _hierarchical(own: FloatArray, noise: FloatArray) -> _Hierarchical:
     Standard errors count as at least `_LEAST_ERROR` times the typical one. Where the noise is
     infinite, only the fleet is informative on the source.
     """
-    known = np.isfinite(noise)
-    x, v = own[known], noise[known]
-    centre, observed = float(x.mean()), float(x.var())
-    typical = float(np.median(v[v > 0])) if v.any() else max(observed, 1e-300)
+    is_finite = np.isfinite(noise)
+    x, v = own[is_finite], noise[is_finite]
+    centre, variance = float(x.mean()), float(x.var())
+    typical = float(np.median(v[v > 0])) if v.any() else max(variance, 1e-300)
     v = np.maximum(v, _LEAST_ERROR**2 * typical)
     # A is searched up to e²⁵ times the observed variance; its prior density falls as 1/A².
-    lowest = min(-20.0, -_FAR - float(np.log(max(observed / typical, 1.0))))
+    lowest = min(-20.0, -_FAR - float(np.log(max(variance / typical, 1.0))))
 
     def at(t: float) -> tuple[float, FloatArray, float]:
         between = typical * np.exp(-t)
@@ -321,26 +321,26 @@ def _hierarchical(own: FloatArray, noise: FloatArray) -> _Hierarchical:
         )
 
     def log_likelihood(nodes: FloatArray) -> FloatArray:
-        found = np.empty(nodes.size)
+        log = np.empty(nodes.size)
         for k, t in enumerate(nodes.tolist()):
             _, precision, m = at(t)
             squares = (precision * (x - m) ** 2).sum()
-            found[k] = (np.log(precision).sum() - np.log(precision.sum()) - squares) / 2
-        return found
+            log[k] = (np.log(precision).sum() - np.log(precision.sum()) - squares) / 2
+        return log
 
-    start = np.where(known, own, centre)
-    moved, square, trust, rest = (np.zeros(len(own)) for _ in range(4))
+    start = np.where(is_finite, own, centre)
+    shift, square, trust, rest = (np.zeros(len(own)) for _ in range(4))
     mean = spread = 0.0
     for t, weight in zip(*(x.tolist() for x in _posterior(log_likelihood, lowest)), strict=True):
         between, precision, m = at(t)
         part, others = np.zeros(len(own)), np.ones(len(own))  # of the own estimate, of the rest
-        part[known], others[known] = between * precision, v * precision
+        part[is_finite], others[is_finite] = between * precision, v * precision
         change = others * (m - start)
-        moved += weight * change
+        shift += weight * change
         square += weight * change**2
         trust += weight * part**2
         rest += weight * others**2 * (between + 1 / precision.sum())
         mean += weight * m
         spread += weight * float(np.sqrt(between))
-    rest += np.maximum(square - moved**2, 0.0)
-    return _Hierarchical(start + moved, mean, spread, np.sqrt(trust), rest)
+    rest += np.maximum(square - shift**2, 0.0)
+    return _Hierarchical(start + shift, mean, spread, np.sqrt(trust), rest)

@@ -61,10 +61,10 @@ def sample(
     for sweep in range(-burn_in, sweeps):
         rate = rng.gamma(np.maximum(pings, 0.5)) / span
         false_rate = (1 - precision.now) * rate + 1e-9 / span
-        found = draw(events, np.clip(recall.now, 1e-9, 1 - 1e-9), false_rate, delay.now, rng)
-        recall.draw(found.announced, items - found.announced, rng, sweep >= 0)
-        precision.draw(found.true, pings - found.true, rng, sweep >= 0)
-        delay.draw(found.true, found.waiting, rng, sweep >= 0)
+        assignment = draw(events, np.clip(recall.now, 1e-9, 1 - 1e-9), false_rate, delay.now, rng)
+        recall.draw(assignment.announced, items - assignment.announced, rng, sweep >= 0)
+        precision.draw(assignment.true, pings - assignment.true, rng, sweep >= 0)
+        delay.draw(assignment.true, assignment.waiting, rng, sweep >= 0)
     return recall.read(), precision.read(), delay.read()
 
 
@@ -81,8 +81,8 @@ class _Parameter(ABC):
     def __init__(
         self, place: float, within: tuple[float, float], trials: FloatArray, some: IntArray
     ) -> None:
-        known = trials[trials > 0]
-        self._typical = max(float(known.mean()), 1.0) if known.size else 1.0
+        positive = trials[trials > 0]
+        self._typical = max(float(positive.mean()), 1.0) if positive.size else 1.0
         self._prior = np.array([place, np.log(self._typical)])  # place, and log strength
         self._within, self._some = within, some
         self._step, self._draws = 0.5, 0
@@ -96,7 +96,7 @@ class _Parameter(ABC):
 
     @abstractmethod
     def _log_density(self, prior: FloatArray, a: FloatArray, b: FloatArray) -> float:
-        """Return the log of the density of what is known of the sources, and of the place."""
+        """Return the log of the joint density of the data of the sources and of the place."""
 
     @abstractmethod
     def _given(

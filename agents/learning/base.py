@@ -255,8 +255,8 @@ class Learner(Policy, Generic[S]):
         if saved["agent"] != cls.name:
             raise ValueError(f"{path} holds {saved['agent']!r}, not the agent {cls.name!r}")
         with _naming(path):
-            known = ("agent", "settings", "seed", "shape", "steps", "rng", "arms", "learnt")
-            storage.check_keys(saved, known, "the file")
+            keys = ("agent", "settings", "seed", "shape", "steps", "rng", "arms", "learnt")
+            storage.check_keys(saved, keys, "the file")
             storage.check_like(saved["shape"], [0, 0, 0], "shape")
             check_whole("seed", saved["seed"], 0)
             check_sizes(saved["settings"], cls.size_settings, storage.elements(saved["learnt"]))
@@ -424,7 +424,7 @@ def _tensorboard(folder: str | PathLike[str] | None, steps: int) -> Iterator[Pro
 
 
 @contextmanager
-def _bar(progress: Progress | bool, name: str, done: int, target: int) -> Iterator[Progress]:
+def _bar(progress: Progress | bool, name: str, start: int, target: int) -> Iterator[Progress]:
     """Yield a function that updates the progress bar."""
     if not isinstance(progress, bool):
         yield progress
@@ -434,11 +434,11 @@ def _bar(progress: Progress | bool, name: str, done: int, target: int) -> Iterat
         return
     from tqdm import tqdm
 
-    with tqdm(total=target, initial=done, desc=name, unit="step") as bar:
+    with tqdm(total=target, initial=start, desc=name, unit="step") as bar:
 
         def show(steps: int, metrics: dict[str, float]) -> None:
-            shown = {what: f"{value:.4g}" for what, value in metrics.items()}
-            bar.set_postfix(shown, refresh=False)
+            texts = {what: f"{value:.4g}" for what, value in metrics.items()}
+            bar.set_postfix(texts, refresh=False)
             bar.update(min(steps, bar.total) - bar.n)
 
         yield show

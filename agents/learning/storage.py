@@ -50,7 +50,7 @@ def save(path: str | PathLike[str], agent: dict[str, Any]) -> None:
 
 
 def load(path: str | PathLike[str]) -> dict[str, Any]:
-    """Return what `save` wrote.
+    """Return the content of a file that `save` wrote.
 
     Raises:
         FileNotFoundError: there is no such file.

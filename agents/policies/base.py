@@ -124,8 +124,8 @@ class ObservationView:
     def shows_pings(self) -> bool:
         """Whether the belief is to be computed from the pings: sources send signals, `age` and
         `pings_aged` are observed and `value` is not."""
-        known = not self.shows("value") and self.shows("age") and self.shows("pings_aged")
-        return known and self._task.sources.is_signalled
+        is_computable = not self.shows("value") and self.shows("age") and self.shows("pings_aged")
+        return is_computable and self._task.sources.is_signalled
 
     @cached_property
     def value(self) -> FloatArray:
@@ -139,8 +139,8 @@ class ObservationView:
         sources, age = self.sources, self["age"]
         if not self.shows_pings:
             return sources.content_at(age)
-        told = sources.precision * sources.mean_utility * self["pings_aged"]
-        return sources.silent_content_at(age) + told
+        announced = sources.precision * sources.mean_utility * self["pings_aged"]
+        return sources.silent_content_at(age) + announced
 
 
 class NotShown(ValueError):
@@ -273,11 +273,11 @@ class Policy:
             return state
         starts = np.atleast_1d(episode_start)
         at = np.broadcast_to(starts.astype(bool), view.batch)
-        reset = (
+        arrays = (
             np.where(at.reshape(-1, *[1] * (new.ndim - 1)), new, old)
             for new, old in zip(arrays_of(fresh), arrays_of(state), strict=True)
         )
-        return with_arrays(state, reset)
+        return with_arrays(state, arrays)
 
 
 def _is_of_batch(state: State, batch: int) -> bool:

@@ -35,7 +35,7 @@ class WhittleConditional(Whittle):
     features = ("age",)
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self._checked = PerFleet(partial(conditional_arm, task_of(env)))
+        self._arm_of = PerFleet(partial(conditional_arm, task_of(env)))
         super().__init__(env, seed=seed)
         if self._is_cheaper:
             needs(self.task, self.name, "age")
@@ -48,8 +48,8 @@ class WhittleConditional(Whittle):
         index = super().index_now(view)
         if not self._is_cheaper:
             return index
-        checked = self._checked(view.sources).index_at_age(view["age"])
-        return np.where(self.task.observed, index, checked)
+        index_of_check = self._arm_of(view.sources).index_at_age(view["age"])
+        return np.where(self.task.observed, index, index_of_check)
 
     def _budget_multiplier(self) -> BudgetMultiplier:
         if not self._is_cheaper or self.task.observed.any():

@@ -82,9 +82,9 @@ class DeadlineAssignment(WhittleDeadline):
 
         room = self._room(view.sources)
         out = graded(self.index_now(view), None) / 2  # of those not assigned to this step
-        for b, left in enumerate(view["steps_left"][:, 0].astype(int)):
+        for b, remaining in enumerate(view["steps_left"][:, 0].astype(int)):
             alone = view.sources.fleet(b) if self.task.draw is not None else view.sources
-            benefit = self._benefit(view.value[b], alone, left)
+            benefit = self._benefit(view.value[b], alone, remaining)
             source, place = linear_sum_assignment(np.repeat(benefit.T, room, axis=1), maximize=True)
             out[b, source[place < room]] += 0.5
         return out
@@ -92,12 +92,13 @@ class DeadlineAssignment(WhittleDeadline):
     def _budget_multiplier(self) -> BudgetMultiplier:
         return _BatchMultiplier(self.task, lambda x, batch: _arm(batch).index(x), self._steps)
 
-    def _benefit(self, value: FloatArray, sources: Sources, left: int) -> FloatArray:
-        """Return the benefit of a crawl in this step and in each of those `left`, (1 + left, N)."""
-        ahead = np.arange(left + 1.0)[:, None]
+    def _benefit(self, value: FloatArray, sources: Sources, remaining: int) -> FloatArray:
+        """Return the benefit of a crawl in this step and in each of those `remaining`,
+        (1 + remaining, N)."""
+        ahead = np.arange(remaining + 1.0)[:, None]
         content = sources.content_at(ahead) + value * np.exp(-sources.decay_per_step * ahead)
-        kept = np.exp(-sources.decay_per_step * (left - ahead))
-        return kept * self._batch_of(sources).index(content)
+        survival = np.exp(-sources.decay_per_step * (remaining - ahead))
+        return survival * self._batch_of(sources).index(content)
 
     def _batch(self, sources: Sources) -> RenewalArm:
         """Return the arms of the sources if their steps were batches."""

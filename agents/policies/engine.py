@@ -24,8 +24,8 @@ _RUNS, _STEPS, _WARMUP = 8, 250, 50  # of the comparison with the plain index
 _WORK, _FEWEST = 1e6, 60  # sources and items of it: some seconds; steps below which it is left out
 
 
-class Made(NamedTuple):
-    """What is found of a fleet."""
+class EngineIndex(NamedTuple):
+    """The index of a fleet in front of an engine, and its multiplier."""
 
     indices: QueueIndex | BacklogTable
     multiplier: float  # λ*, 0 under a hard budget
@@ -56,7 +56,7 @@ class WhittleEngine(Whittle):
     features = ("age", "backlog")
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self._table_of = PerFleet(self._made)
+        self._table_of = PerFleet(self._make)
         super().__init__(env, seed=seed)
         if self._engine is None:
             return
@@ -105,18 +105,18 @@ class WhittleEngine(Whittle):
         rows: list[int | None] = [None] if self.task.draw is None else [*range(view.batch)]
         for b in rows:
             fleet = view.sources if b is None else view.sources.fleet(b)
-            made = self._table_of(fleet, b or 0)
+            index = self._table_of(fleet, b or 0)
             which = slice(None) if b is None else slice(b, b + 1)
-            if made is None:
+            if index is None:
                 plain = self.priority(view) if plain is None else plain
                 out[which] = plain[which]
             else:
-                out[which] = self._graded(view, made, phase, which)
+                out[which] = self._grade(view, index, phase, which)
         return out, (phase,)
 
     # ------------------------------------------------------------------------------- the index
 
-    def _made(self, sources: Sources) -> Made | None:
+    def _make(self, sources: Sources) -> EngineIndex | None:
         """Return the index and λ*; None for the plain Whittle index."""
         from agents.theory.engine.backlog import QueueIndex
         from agents.theory.engine.tables import priced_table
@@ -126,17 +126,17 @@ class WhittleEngine(Whittle):
         fleet, budget = payable(sources, task)
         if self._is_queue(sources) and QueueIndex.fits(fleet, engine):
             queue = QueueIndex(fleet, budget, engine, item_utility(task))
-            return None if queue.is_plain else Made(queue, 0.0)
+            return None if queue.is_plain else EngineIndex(queue, 0.0)
         prices = self.prices(sources)
         multiplier = prices.multiplier if task.budget_rule == "average" else 0.0
         table = priced_table(fleet, engine, prices.price, item_utility(task), task.arrivals.decay)
-        made = Made(table, multiplier)
+        index = EngineIndex(table, multiplier)
         size = len(sources) + float(sources.arrival_rate.sum()) * sources.period
         steps = int(min(_STEPS, _WORK / (_RUNS * size)))
         if task.draw is not None or steps < _FEWEST:
-            return made
-        gain = self._simulated(made, steps) - self._simulated(None, steps)
-        return made if gain.mean() > 2.0 * gain.std(ddof=1) / np.sqrt(_RUNS) else None
+            return index
+        gain = self._simulate(index, steps) - self._simulate(None, steps)
+        return index if gain.mean() > 2.0 * gain.std(ddof=1) / np.sqrt(_RUNS) else None
 
     def _is_queue(self, sources: Sources) -> bool:
         """Return whether the index by age and backlog is known."""
@@ -148,56 +148,56 @@ class WhittleEngine(Whittle):
         fifo = task.engine.discipline == "fifo" and task.budget_rule == "step"
         return exponential and plain and blind and fifo
 
-    def _simulated(self, made: Made | None, steps: int) -> FloatArray:
+    def _simulate(self, index: EngineIndex | None, steps: int) -> FloatArray:
         """Return the reward of an index in each of some runs with the same model arrivals."""
-        task, given = self.task, self.task.arrivals
-        arrivals = given if isinstance(given, Arrivals) else "poisson-items"
-        posed: Any = {
+        task, model = self.task, self.task.arrivals
+        arrivals = model if isinstance(model, Arrivals) else "poisson-items"
+        arguments: Any = {
             **task.arguments,
             "arrivals": arrivals,
-            "signals": None if isinstance(given, Trace) else task.signals,
+            "signals": None if isinstance(model, Trace) else task.signals,
             "features": ("value", "age", "backlog"),
             "flat": False,
             "scaled": False,
             "horizon": None,
         }
-        env = CrawlVectorEnv(_RUNS, **posed)
+        env = CrawlVectorEnv(_RUNS, **arguments)
         observation, _ = env.reset(seed=0)
         total = np.zeros(_RUNS)
         for step in range(_WARMUP + steps):
             view = ObservationView(observation, env.task)
             first = np.zeros(_RUNS, dtype=np.intp)
-            action = self.priority(view) if made is None else self._graded(view, made, first)
+            action = self.priority(view) if index is None else self._grade(view, index, first)
             observation, reward, *_ = env.step(action)
             total += reward * (step >= _WARMUP)
         return total
 
     # ----------------------------------------------------------------------------- its argument
 
-    def _graded(
+    def _grade(
         self,
         view: ObservationView,
-        made: Made,
+        engine_index: EngineIndex,
         phase: NDArray[np.intp],
         rows: slice = slice(None),
     ) -> NDArray[Any]:
         """Return priorities that increase with the index, negative below λ*."""
         age, above = self._ages(view)
         age, above, backlog, phase = age[rows], above[rows], view["backlog"][rows, 0], phase[rows]
-        index = made.indices.priority(age, phase, backlog)
-        excess = index * above - made.multiplier * (1.0 - SLACK)
+        index = engine_index.indices.priority(age, phase, backlog)
+        excess = index * above - engine_index.multiplier * (1.0 - SLACK)
         scale = np.abs(excess).max(axis=-1, keepdims=True)
         return (excess / (np.abs(excess) + np.where(scale > 0, scale, 1.0))).astype(np.float32)
 
     def _ages(self, view: ObservationView) -> tuple[FloatArray, FloatArray]:
         """Return the age of each source, or that at which what is observed is expected, and by
         which factor more is observed than ever is."""
-        seen = self.task.observed | (self.task.sources.recall > 0)
-        if not seen.any():
+        is_informed = self.task.observed | (self.task.sources.recall > 0)
+        if not is_informed.any():
             return view["age"], np.ones((view.batch, self.task.n))
         sources, value = view.sources, view.value
         with np.errstate(divide="ignore", invalid="ignore"):
             level = np.nan_to_num(value / sources.ceiling)
             expected = -np.log1p(-np.minimum(level, 1.0)) / sources.decay_per_step
-        age = np.where(seen, expected, view["age"] if view.shows("age") else 0.0)
-        return age, np.where(seen, np.maximum(level, 1.0), 1.0)
+        age = np.where(is_informed, expected, view["age"] if view.shows("age") else 0.0)
+        return age, np.where(is_informed, np.maximum(level, 1.0), 1.0)

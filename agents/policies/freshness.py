@@ -137,38 +137,38 @@ class LambdaCrawl(FreshnessStatic):
         task = task_of(env)
         fleet = task.sources
         exact = (fleet.recall == 1) & (fleet.precision == 1) & (fleet.signal_delay == 0)
-        self._told = exact & ~task.observed
+        self._is_told = exact & ~task.observed
         super().__init__(env, weight=weight, seed=seed)
-        if self._told.any():
+        if self._is_told.any():
             needs(task, self.name, "pings")
             needs(task, self.name, "crawled")
 
     def _optimal(self, sources: Sources, budget: float) -> FloatArray:
-        return harmonic_rates(sources, budget, self._weight, self._told)
+        return harmonic_rates(sources, budget, self._weight, self._is_told)
 
     def _in_order(self, lateness: FloatArray) -> IntArray:
         """Sources that tell every change are crawled by their pings instead: they come last."""
-        if self._told.any():
-            lateness = np.where(self._told, np.inf, lateness)
+        if self._is_told.any():
+            lateness = np.where(self._is_told, np.inf, lateness)
         return super()._in_order(lateness)
 
     def begin(self, view: ObservationView) -> State:
         state = super().begin(view)
-        if not self._told.any():
+        if not self._is_told.any():
             return state
-        credit = state[1][..., self._told]
+        credit = state[1][..., self._is_told]
         return (*state, credit, np.zeros(credit.shape))
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
-        if not self._told.any():
+        if not self._is_told.any():
             return super().decide(view, state)
-        told = self._told
+        is_told = self._is_told
         *own, credit, waits = state
-        priority, kept = super().decide(view, tuple(own))
-        crawled, pings = view["crawled"][..., told] > 0, view["pings"][..., told]
+        priority, after = super().decide(view, tuple(own))
+        crawled, pings = view["crawled"][..., is_told] > 0, view["pings"][..., is_told]
         per_step = np.broadcast_to(view.sources.arrival_rate * view.sources.period, priority.shape)
         # The probability of a crawl at a change; what never changes has no pings.
-        chance = kept[0][..., told] / np.maximum(per_step[..., told], _TINY)
+        chance = after[0][..., is_told] / np.maximum(per_step[..., is_told], _TINY)
         # Changes that were due together took one crawl.
         credit = np.where(crawled & (waits > 0), credit % 1.0 - 1.0, credit)
         credit = credit + np.minimum(chance, 1.0) * pings
@@ -176,5 +176,5 @@ class LambdaCrawl(FreshnessStatic):
         waits = waits + ((waits > 0) | ((pings > 0) & (credit >= 0)))
         idle = 0.0 if self.task.budget_rule == "step" else -1.0
         priority = np.where(priority > 0, 0.5 * priority, priority)
-        priority[..., told] = np.where(waits > 0, 1.0 - 0.5 / (1.0 + waits), idle)
-        return priority, (*kept, credit, waits)
+        priority[..., is_told] = np.where(waits > 0, 1.0 - 0.5 / (1.0 + waits), idle)
+        return priority, (*after, credit, waits)

@@ -34,7 +34,7 @@ class LastCrawls(NamedTuple):
 
     crawled: BoolArray  # whether a source was crawled
     since: FloatArray  # steps between that crawl and the one before
-    brought: BoolArray  # whether it collected something new
+    is_new: BoolArray  # whether it collected something new
     items: FloatArray | None  # number of new items; None: it is not observed
 
 
@@ -42,7 +42,7 @@ class Intervals(NamedTuple):
     """The recurrent state of a rule, (B, N) each."""
 
     age: FloatArray  # steps since the last crawl
-    known: FloatArray  # summary of the harvests of each source
+    summary: FloatArray  # summary of the harvests of each source
 
 
 class Rule(Agent):
@@ -66,12 +66,12 @@ class Rule(Agent):
         needs(task, self.name, "crawled")
         needs(task, self.name, "items", "harvest")
 
-    def update(self, known: FloatArray, crawls: LastCrawls) -> FloatArray:
+    def update(self, summary: FloatArray, crawls: LastCrawls) -> FloatArray:
         """Return the summary of each source after a step, (B, N), given the previous one, which is
         `initial` at first, and what was crawled."""
         raise NotImplementedError
 
-    def interval(self, known: FloatArray) -> FloatArray:
+    def interval(self, summary: FloatArray) -> FloatArray:
         """Return the steps between crawls, (B, N)."""
         raise NotImplementedError
 
@@ -84,17 +84,17 @@ class Rule(Agent):
         return Intervals(np.full(shape, self.first - 1.0), np.full(shape, self.initial()))
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
-        age, known = state
+        age, summary = state
         crawled = view["crawled"] > 0
         items = view["items"] if view.shows("items") else None
-        brought = (view["harvest"] if items is None else items) > 0
-        known = self.update(known, LastCrawls(crawled, age, brought, items))
+        is_new = (view["harvest"] if items is None else items) > 0
+        summary = self.update(summary, LastCrawls(crawled, age, is_new, items))
         age = np.where(crawled, 1.0, age + 1.0)
-        overdue = age - self.interval(known)
+        overdue = age - self.interval(summary)
         # The rules do not order sources that are not due: order these by age.
         early = -1.0 / (1.0 + age)
         priority = np.where(overdue >= 0, overdue / (1.0 + np.abs(overdue)), early)
-        return priority, Intervals(age, known)
+        return priority, Intervals(age, summary)
 
 
 class Nutch(Rule):
@@ -114,12 +114,12 @@ class Nutch(Rule):
     def initial(self) -> float:
         return self.first
 
-    def update(self, known: FloatArray, crawls: LastCrawls) -> FloatArray:
-        changed = known * np.where(crawls.brought, self.shorter, self.longer)
-        return np.where(crawls.crawled, np.clip(changed, self.shortest, self.longest), known)
+    def update(self, summary: FloatArray, crawls: LastCrawls) -> FloatArray:
+        interval = summary * np.where(crawls.is_new, self.shorter, self.longer)
+        return np.where(crawls.crawled, np.clip(interval, self.shortest, self.longest), summary)
 
-    def interval(self, known: FloatArray) -> FloatArray:
-        return known
+    def interval(self, summary: FloatArray) -> FloatArray:
+        return summary
 
 
 class Miniflux(Rule):
@@ -139,12 +139,12 @@ class Miniflux(Rule):
     def initial(self) -> float:
         return self.week / self.first
 
-    def update(self, known: FloatArray, crawls: LastCrawls) -> FloatArray:
+    def update(self, summary: FloatArray, crawls: LastCrawls) -> FloatArray:
         items = crawls.items
         if items is None:
-            expected = np.maximum(known / self.week * np.maximum(crawls.since, 1.0), _LEAST)
-            items = np.where(crawls.brought, expected / -np.expm1(-expected), 0.0)
-        return known * (1.0 - 1.0 / self.week) + items
+            expected = np.maximum(summary / self.week * np.maximum(crawls.since, 1.0), _LEAST)
+            items = np.where(crawls.is_new, expected / -np.expm1(-expected), 0.0)
+        return summary * (1.0 - 1.0 / self.week) + items
 
-    def interval(self, known: FloatArray) -> FloatArray:
-        return np.clip(self.week / np.maximum(known, _LEAST), self.shortest, self.longest)
+    def interval(self, summary: FloatArray) -> FloatArray:
+        return np.clip(self.week / np.maximum(summary, _LEAST), self.shortest, self.longest)

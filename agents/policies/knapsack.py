@@ -58,11 +58,11 @@ class WhittleKnapsack(Whittle):
         cost = np.atleast_2d(view.sources.cost)
         if self.task.budget_rule == "average" or cost.min() == cost.max():
             return priority
-        shown = priority.astype(np.float64)
-        worth = cost * shown / (1.0 - shown)  # γC, in units of the largest index
+        exact = priority.astype(np.float64)
+        worth = cost * exact / (1.0 - exact)  # γC, in units of the largest index
         may = view["available"] > 0 if view.shows("available") else np.ones(worth.shape, dtype=bool)
         hosts = self.task.hosts
-        chosen = best_sets(
+        is_best = best_sets(
             worth,
             np.ascontiguousarray(cost),
             self.task.budget,
@@ -70,7 +70,7 @@ class WhittleKnapsack(Whittle):
             _NO_HOSTS if hosts is None else hosts.host_of,
             self.task.per_host,
         )
-        return np.where(chosen, priority, priority - 1.0)
+        return np.where(is_best, priority, priority - 1.0)
 
 
 def best_sets(
@@ -99,18 +99,18 @@ def best_sets(
     >>> best_sets(worth, cost, 5.0, np.ones((1, 3), dtype=bool))
     array([[False,  True,  True]])
     """
-    chosen = np.zeros(worth.shape, dtype=bool)
+    sets = np.zeros(worth.shape, dtype=bool)
     for b in range(len(worth)):
         price = cost[b % len(cost)]
         fits = may[b] & (worth[b] > 0) & (price <= budget)
         some = np.flatnonzero(fits)
         some = some[np.argsort(-(worth[b] / price)[some], kind="stable")]
-        taken = np.zeros(some.size, dtype=bool)
+        is_taken = np.zeros(some.size, dtype=bool)
         host = host_of[some] if host_of.size else host_of
         limit = budget * (1.0 + 0.5 * TOLERANCE)
-        _search(worth[b, some], price[some], limit, host, per_host, taken)
-        chosen[b, some] = taken
-    return chosen
+        _search(worth[b, some], price[some], limit, host, per_host, is_taken)
+        sets[b, some] = is_taken
+    return sets
 
 
 @compiled
@@ -130,38 +130,38 @@ def _search(
         costs[k + 1], worths[k + 1] = costs[k] + cost[k], worths[k] + worth[k]
     for k in range(n - 1, -1, -1):
         cheapest[k] = min(cheapest[k + 1], cost[k])
-    taken, crawls = np.empty(n, np.intp), np.zeros(host_of.max() + 1 if host_of.size else 0)
-    left, value = np.empty(n + 1), np.empty(n + 1)  # after each item taken
-    left[0], value[0] = budget, 0.0
+    items, crawls = np.empty(n, np.intp), np.zeros(host_of.max() + 1 if host_of.size else 0)
+    rest, value = np.empty(n + 1), np.empty(n + 1)  # after each of the items
+    rest[0], value[0] = budget, 0.0
     depth, k, most = 0, 0, 0.0
     for _ in range(_MOST_VISITS):
-        whole = np.searchsorted(costs, costs[k] + left[depth], side="right") - 1
+        whole = np.searchsorted(costs, costs[k] + rest[depth], side="right") - 1
         bound = value[depth] + worths[whole] - worths[k]
         if whole < n:
-            bound += (left[depth] - costs[whole] + costs[k]) * worth[whole] / cost[whole]
+            bound += (rest[depth] - costs[whole] + costs[k]) * worth[whole] / cost[whole]
         if bound > most * (1.0 + _GAP):
-            while k < n and cheapest[k] <= left[depth]:
-                skipped = cost[k] > left[depth]
+            while k < n and cheapest[k] <= rest[depth]:
+                skipped = cost[k] > rest[depth]
                 if not skipped and host_of.size > 0:
                     skipped = crawls[host_of[k]] == per_host
                 k += 1
                 if skipped:
                     break
-                taken[depth] = k - 1
-                left[depth + 1] = left[depth] - cost[k - 1]
+                items[depth] = k - 1
+                rest[depth + 1] = rest[depth] - cost[k - 1]
                 value[depth + 1] = value[depth] + worth[k - 1]
                 depth += 1
                 if host_of.size > 0:
                     crawls[host_of[k - 1]] += 1
-            if k < n and cheapest[k] <= left[depth]:
+            if k < n and cheapest[k] <= rest[depth]:
                 continue  # an item was left out: see whether the rest can still be better
             if value[depth] > most:
                 most = value[depth]
                 best[:] = False
-                best[taken[:depth]] = True
+                best[items[:depth]] = True
         if depth == 0:
             break
         depth -= 1
-        k = taken[depth] + 1
+        k = items[depth] + 1
         if host_of.size > 0:
-            crawls[host_of[taken[depth]]] -= 1
+            crawls[host_of[items[depth]]] -= 1

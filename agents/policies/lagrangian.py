@@ -68,10 +68,10 @@ def gain(
     waits = still if still > 1.0 else 1.0
     steps = whole_steps(time_constants(1.0 - 1.0 / waits) / decay)
     aged = steps * decay
-    kept, bend = decayed(aged)
-    lost, lost_early = 1.0 - kept, aged - aged * bend
-    lost = lost_early if aged < 0.5 else lost
-    later = steps * rate - missing * lost
+    survival, bend = decayed(aged)
+    fall, early_fall = 1.0 - survival, aged - aged * bend
+    fall = early_fall if aged < 0.5 else fall
+    later = steps * rate - missing * fall
     now = x - multiplier * cost
     never = now if now < -growth else -growth
     return later if rate > 0.0 else never
@@ -83,13 +83,13 @@ def _each_gain(
 ) -> None:
     """x, rate, out: (R, N); multiplier: (R, 1) or (R, N); table: (4, P, N), whose row r % P is that
     of r."""
-    each = multiplier.shape[1] > 1
+    per_source = multiplier.shape[1] > 1
     for r in range(len(x)):
         p = r % table.shape[1]
         ceiling, cost, decay, loss = table[0, p], table[1, p], table[2, p], table[3, p]
         value, best, result = x[r], rate[r], out[r]
         for i in range(value.size):
-            charge = multiplier[r, i if each else 0]
+            charge = multiplier[r, i if per_source else 0]
             result[i] = gain(value[i], ceiling[i], cost[i], decay[i], loss[i], charge, best[i])
 
 
@@ -99,7 +99,7 @@ def _grade(
 ) -> None:
     """Write e/(|e| + λ*), e the gain per unit of cost; if λ* is 0, with the largest u*/C for it,
     and where it differs between sources, with the largest."""
-    each = multiplier.shape[1] > 1
+    per_source = multiplier.shape[1] > 1
     for r in range(len(gains)):
         p = r % table.shape[1]
         ceiling, cost, row, result = table[0, p], table[1, p], gains[r], out[r]
@@ -109,12 +109,12 @@ def _grade(
                 scale = max(scale, ceiling[i] / cost[i])
         scale = scale if scale > 0.0 else 1.0
         for i in range(row.size):
-            excess = row[i] / cost[i] + SLACK * multiplier[r, i if each else 0]
+            excess = row[i] / cost[i] + SLACK * multiplier[r, i if per_source else 0]
             result[i] = excess / (abs(excess) + scale)
 
 
 def table_of(sources: Sources) -> FloatArray:
-    """Return what `gains` needs of a fleet or batch."""
+    """Return the table of a fleet or batch that `gains` needs."""
     plain = simplified(sources)
     columns = plain.ceiling, plain.cost, plain.decay_per_step, plain.loss
     return np.array([np.atleast_2d(column) for column in columns])
@@ -176,9 +176,9 @@ class Lagrangian(Agent):
     def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
         multiplier, used_up, rate = state
         table = self._tables(view.sources)
-        gained = gains(view.value, table, multiplier, rate)
-        action = np.empty(gained.shape, dtype=np.float32)
-        _grade(gained, table, multiplier, action)
+        values = gains(view.value, table, multiplier, rate)
+        action = np.empty(values.shape, dtype=np.float32)
+        _grade(values, table, multiplier, action)
         if self.task.budget_rule == "average" and used_up.any():
             # What a host that is used up does not crawl now is lost to it.
             action = np.where(used_up | (action >= 0), 0.5 + 0.5 * action, action)

@@ -33,8 +33,8 @@ from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 
 
-class _Known(NamedTuple):
-    """What is computed once per fleet."""
+class _Plan(NamedTuple):
+    """The inflow of a fleet at each time of day and its relaxed problem."""
 
     inflow: FloatArray  # (N, D)
     relaxed: PeriodicRelaxation
@@ -88,14 +88,14 @@ class WhittlePeriodic(Agent):
         time = before + 1.0
         factor = self._factor(before, sources)
         plain = simplified(sources)
-        waited = plain.retention * content * (view["age"] > 1) + plain.inflow * factor
-        content = np.where(before[:, None] < 0, content, waited)
-        seen = np.zeros(self.task.n, dtype=bool)
+        expected = plain.retention * content * (view["age"] > 1) + plain.inflow * factor
+        content = np.where(before[:, None] < 0, content, expected)
+        is_informed = np.zeros(self.task.n, dtype=bool)
         if view.shows("value"):
-            seen = self.task.observed | (sources.recall > 0)
+            is_informed = self.task.observed | (sources.recall > 0)
         elif view.shows_pings:
-            seen = sources.recall > 0
-        value = np.where(seen, view.value, content) if seen.any() else content
+            is_informed = sources.recall > 0
+        value = np.where(is_informed, view.value, content) if is_informed.any() else content
         return self.graded_at(value, time, sources), (time, content)
 
     def graded_at(self, value: FloatArray, time: FloatArray, sources: Sources) -> NDArray[Any]:
@@ -135,34 +135,34 @@ class LagrangianPeriodic(WhittlePeriodic):
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
-        self._known = PerFleet(self._prepared)
+        self._plan_of = PerFleet(self._plan)
         if self.task.draw is None:
-            self._known(self.task.sources)
+            self._plan_of(self.task.sources)
 
     def graded_at(self, value: FloatArray, time: FloatArray, sources: Sources) -> NDArray[Any]:
         if sources.arrival_rate.ndim == 1:
-            return self._graded(value, time, sources, self._known(sources))
+            return self._graded(value, time, sources, self._plan_of(sources))
         priority = np.empty(value.shape, dtype=np.float32)
         for b in range(len(value)):
             fleet, row = sources.fleet(b), slice(b, b + 1)
-            priority[row] = self._graded(value[row], time[row], fleet, self._known(fleet, b))
+            priority[row] = self._graded(value[row], time[row], fleet, self._plan_of(fleet, b))
         return priority
 
     def _graded(
-        self, value: FloatArray, time: FloatArray, sources: Sources, known: _Known
+        self, value: FloatArray, time: FloatArray, sources: Sources, plan: _Plan
     ) -> NDArray[Any]:
-        inflow, relaxed = known
+        inflow, relaxed = plan
         plain = simplified(sources)
-        price, gained = relaxed.multiplier, np.empty(value.shape)
+        price, gains = relaxed.multiplier, np.empty(value.shape)
         day, value = time.astype(np.intp) % inflow.shape[1], np.ascontiguousarray(value)
         columns = inflow, plain.retention, price, plain.cost, relaxed.rate, relaxed.potential
-        periodic_gains(value, day, *columns, gained)
-        excess = gained / plain.cost
+        periodic_gains(value, day, *columns, gains)
+        excess = gains / plain.cost
         scale = float(price.mean()) or float((plain.ceiling / plain.cost).max()) or 1.0
         excess += SLACK * price[day][:, None]
         return (excess / (np.abs(excess) + scale)).astype(np.float32)
 
-    def _prepared(self, sources: Sources) -> _Known:
+    def _plan(self, sources: Sources) -> _Plan:
         fleet, budget = payable(sources, self.task)
         inflow = daily_inflow(self.task, fleet)
         if inflow is None:
@@ -172,4 +172,4 @@ class LagrangianPeriodic(WhittlePeriodic):
                 f"{self._cycle.day:g} is no whole number of periods of {sources.period:g}; use "
                 "whittle-periodic, or another period"
             )
-        return _Known(inflow, periodic_relaxation(fleet, inflow, budget))
+        return _Plan(inflow, periodic_relaxation(fleet, inflow, budget))

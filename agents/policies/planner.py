@@ -117,13 +117,13 @@ class Planner(Agent):
         places = [(m, self._room + k) for k in range(self._others) for m in range(self._room)]
         choices = np.repeat(priority[:, None] / 4.0, 1 + len(places), axis=1)
         rows = np.arange(len(priority))
-        for number, exchanged in enumerate([(0, 0), *places]):
-            out, in_ = exchanged
-            selected = np.zeros(priority.shape)
-            selected[rows[:, None], order[:, : self._room]] = 0.5
-            selected[rows, order[:, out]] = 0.0
-            selected[rows, order[:, in_]] = 0.5
-            choices[:, number] += selected
+        for number, exchange in enumerate([(0, 0), *places]):
+            out, in_ = exchange
+            choice = np.zeros(priority.shape)
+            choice[rows[:, None], order[:, : self._room]] = 0.5
+            choice[rows, order[:, out]] = 0.0
+            choice[rows, order[:, in_]] = 0.5
+            choices[:, number] += choice
         return choices.astype(np.float32)
 
     def _started(self, view: ObservationView, b: int, k: int) -> CrawlVectorEnv:
@@ -142,8 +142,8 @@ class Planner(Agent):
         if self.task.draw is not None:
             state["sources"] = self._fleet_of(view.sources)
         if isinstance(self.task.payoff, Deadline) and self.task.payoff.steps > 1:
-            begun = self.task.payoff.steps - 1.0 - view["steps_left"][:, 0]
-            state["in_episode"] = np.repeat(begun, k)
+            elapsed = self.task.payoff.steps - 1.0 - view["steps_left"][:, 0]
+            state["in_episode"] = np.repeat(elapsed, k)
         env.set_state(state)
         env.world.start(age, env.np_random, value=content)
         return env

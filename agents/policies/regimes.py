@@ -74,8 +74,8 @@ class WhittleCurrent(_AtRates):
             return self.priority(view), state
         clock, content, factor = state
         sources = view.sources
-        kept = np.where(view["age"] == 1, 0.0, content)
-        content = np.where(clock > 0, sources.retention * kept + factor * sources.inflow, content)
+        rest = np.where(view["age"] == 1, 0.0, content)
+        content = np.where(clock > 0, sources.retention * rest + factor * sources.inflow, content)
         rate = np.broadcast_to(sources.arrival_rate, content.shape)
         factor = np.divide(view["rate"], rate, out=np.ones_like(content), where=rate > 0)
         return self._priority_at(view, factor, content), (clock + 1.0, content, factor)

@@ -26,13 +26,13 @@ class Fixed(Agent):
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
         needs_parameters(self.task, self.name)
-        self._ranked = PerFleet(_ranked)
+        self._priority_of = PerFleet(_priorities)
 
     def priority(self, view: ObservationView) -> FloatArray:
-        return np.broadcast_to(self._ranked(view.sources), (view.batch, self.task.n))
+        return np.broadcast_to(self._priority_of(view.sources), (view.batch, self.task.n))
 
 
-def _ranked(sources: Sources) -> FloatArray:
+def _priorities(sources: Sources) -> FloatArray:
     """Return the priorities of `Fixed`: never negative, so that no source is excluded."""
     index = myopic_index(sources.content_at(1), sources)
     return 1.0 - ranks(index) / index.shape[-1]

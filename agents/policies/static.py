@@ -59,27 +59,27 @@ class Static(Agent):
         return rate, credit, np.zeros(shape), np.zeros(shape, bool), np.zeros(view.batch)
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
-        rate, credit, age, chosen, balance = state
-        crawled = chosen
+        rate, credit, age, picks, balance = state
+        crawled = picks
         if view.shows("crawled"):
             crawled = view["crawled"] > 0
         elif view.shows("age"):  # the age is 1 after a step from an empty start, too
-            crawled = (view["age"] == 1) & (chosen | (age > 1))
+            crawled = (view["age"] == 1) & (picks | (age > 1))
         shape, on_average = rate.shape, self.task.budget_rule == "average"
         lateness, new_credit, new_age = np.empty(shape), np.empty(shape), np.empty(shape)
-        spent = np.empty(shape[0])
+        spending = np.empty(shape[0])
         rate, cost = np.ascontiguousarray(rate), np.atleast_2d(view.sources.cost)
         before = np.ascontiguousarray(credit), np.ascontiguousarray(age)
-        after = new_credit, new_age, lateness, spent
+        after = new_credit, new_age, lateness, spending
         _after_the_last(rate, cost, *before, crawled, on_average, *after)
         # Priorities are distinct in float32, since ties would be broken by unobserved ages.
         order = self._in_order(lateness)
         priority = np.empty(shape)
         _prioritise(order, rate, new_credit, on_average, priority)
-        balance = balance + self.task.budget - spent
-        chosen = np.zeros(shape, bool)
-        chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), view, balance)] = True
-        return priority, (rate, new_credit, new_age, chosen, balance)
+        balance = balance + self.task.budget - spending
+        picks = np.zeros(shape, bool)
+        picks.reshape(-1)[selected(self.task, priority.astype(np.float32), view, balance)] = True
+        return priority, (rate, new_credit, new_age, picks, balance)
 
     def _in_order(self, lateness: FloatArray) -> IntArray:
         """Return the sources, (B, N), of which those that may be crawled now come first, the most
@@ -138,10 +138,10 @@ def _after_the_last(
     new_credit: FloatArray,
     new_age: FloatArray,
     lateness: FloatArray,
-    spent: FloatArray,
+    spending: FloatArray,
 ) -> None:
-    """Write credits, ages and what was spent after the last action's crawls, with the credit earned
-    since, and −urgency; all (B, N), but cost (B or 1, N) and spent (B,)."""
+    """Write credits, ages and spending after the last action's crawls, with the credit earned
+    since, and −urgency; all (B, N), but cost (B or 1, N) and spending (B,)."""
     for b in range(len(rate)):
         price, speed = cost[b % len(cost)], 1.0
         total, usual = 0.0, 0.0
@@ -150,11 +150,11 @@ def _after_the_last(
             usual += price[i] * rate[b, i]
         if not on_average:
             speed = total / max(usual, _TINY)
-        spent[b] = total
+        spending[b] = total
         for i in range(rate.shape[1]):
-            r, done = rate[b, i], crawled[b, i]
-            new_credit[b, i] = credit[b, i] + r * speed - (1.0 if done else 0.0)
-            new_age[b, i] = 1.0 if done else age[b, i] + 1.0
+            r, is_crawled = rate[b, i], crawled[b, i]
+            new_credit[b, i] = credit[b, i] + r * speed - (1.0 if is_crawled else 0.0)
+            new_age[b, i] = 1.0 if is_crawled else age[b, i] + 1.0
             # Those without a rate are the last, in their order.
             lateness[b, i] = -(new_credit[b, i] + r * new_age[b, i]) if r > 0.0 else 2.0 + i
 
@@ -191,19 +191,19 @@ class Scheduled(Static):
 
     def __init__(self, env: Environment, rates: ArrayLike, *, seed: int | None = None) -> None:
         task = task_of(env)
-        given = np.asarray(rates, dtype=np.float64)
+        rate = np.asarray(rates, dtype=np.float64)
         if task.draw is not None:
             raise ValueError("a schedule is for one fleet, and this environment draws new ones")
-        if given.shape != (task.n,) or not ((given >= 0) & (given <= 1 + 1e-9)).all():
+        if rate.shape != (task.n,) or not ((rate >= 0) & (rate <= 1 + 1e-9)).all():
             raise ValueError(
-                f"rates has shape {given.shape}; give {task.n} numbers of crawls per step, from 0 "
+                f"rates has shape {rate.shape}; give {task.n} numbers of crawls per step, from 0 "
                 "to 1"
             )
-        self._given = np.minimum(given, 1.0)
+        self._rate = np.minimum(rate, 1.0)
         super().__init__(task, seed=seed)
 
     def _rates(self, sources: Sources) -> FloatArray:
-        return self._given
+        return self._rate
 
 
 def _within_hosts(sources: Sources, budget: float, hosts: Hosts) -> FloatArray:
@@ -214,12 +214,12 @@ def _within_hosts(sources: Sources, budget: float, hosts: Hosts) -> FloatArray:
     """
     rate, fixed = np.zeros(len(sources)), np.zeros(len(sources), dtype=bool)
     while True:
-        left = budget - float((sources.cost * rate)[fixed].sum())
-        if left > 0 and not fixed.all():
+        rest = budget - float((sources.cost * rate)[fixed].sum())
+        if rest > 0 and not fixed.all():
             free = sources.replaced(arrival_rate=np.where(fixed, 0.0, sources.arrival_rate))
-            rate = np.where(fixed, rate, static_frequencies(free, left) * sources.period)
-        asked = np.bincount(hosts.host_of, np.where(fixed, 0.0, rate))
-        over = np.flatnonzero(asked > hosts.per_host * (1 + 1e-9))
+            rate = np.where(fixed, rate, static_frequencies(free, rest) * sources.period)
+        demand = np.bincount(hosts.host_of, np.where(fixed, 0.0, rate))
+        over = np.flatnonzero(demand > hosts.per_host * (1 + 1e-9))
         if not over.size:
             return rate
         for host in over:
@@ -241,10 +241,10 @@ def selected(
     crawled_at = -view["age"] if view.shows("age") else np.zeros(priority.shape)
     if view.shows("balance"):
         # Observed in float32, which may round up and seem to cover one source more.
-        shown = view["balance"][:, 0]
-        balance = shown - np.spacing(np.abs(shown).astype(np.float32))
+        observed = view["balance"][:, 0]
+        balance = observed - np.spacing(np.abs(observed).astype(np.float32))
     whole = selection.whole_budget(cost, task.budget)
     allowed = view["available"] > 0 if view.shows("available") else None
     hosts = Hosts.of(task.sources, task.per_host)
-    left = balance if task.budget_rule == "average" else None
-    return selection.select(priority, crawled_at, cost, task.budget, whole, left, allowed, hosts)
+    rest = balance if task.budget_rule == "average" else None
+    return selection.select(priority, crawled_at, cost, task.budget, whole, rest, allowed, hosts)

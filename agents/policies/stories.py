@@ -61,7 +61,7 @@ class WhittleStories(Whittle):
         """Return the priorities, (B, N), if stories have this overlap and lag, one or (B,) each."""
         sources, age = view.sources, view["age"]
         cost = np.broadcast_to(sources.cost, age.shape)
-        left = np.full(len(age), self.task.budget * (1.0 + 1e-12))
+        rest = np.full(len(age), self.task.budget * (1.0 + 1e-12))
         overlap, lag = (np.broadcast_to(x, len(age))[:, None] for x in (overlap, lag))
         shared, topic = _shared(sources, overlap, age.shape), sources.topic_of
         out, rows = np.zeros(age.shape, dtype=np.float32), np.arange(len(age))
@@ -70,16 +70,16 @@ class WhittleStories(Whittle):
             if view.shows("value"):
                 content = np.where(self.task.observed, view["value"], content)
             index = self._arms(sources).index(content)
-            open_ = (out == 0) & (cost <= left[:, None])
-            merit = np.where(open_, (1.0 - shared) * index + shared * content / cost, -np.inf)
-            proposed = open_ & (merit == _largest(merit, topic))
-            best = np.where(proposed, index, -np.inf).argmax(axis=1)
-            chosen = open_[rows, best]
-            if not chosen.any():
+            is_open = (out == 0) & (cost <= rest[:, None])
+            merit = np.where(is_open, (1.0 - shared) * index + shared * content / cost, -np.inf)
+            proposal = is_open & (merit == _largest(merit, topic))
+            best = np.where(proposal, index, -np.inf).argmax(axis=1)
+            is_left = is_open[rows, best]
+            if not is_left.any():
                 break
-            row, best = rows[chosen], best[chosen]
+            row, best = rows[is_left], best[is_left]
             out[row, best] = 1.0 - k / (self.task.n + 1.0)
-            left[row] -= cost[row, best]
+            rest[row] -= cost[row, best]
             age[row, best] = 0.0
         return out
 
@@ -144,13 +144,13 @@ def unpaid_content(
         return np.ascontiguousarray(np.broadcast_to(parameter, shape), dtype=np.float64)
 
     n, worlds = age.shape[1], overlap.shape[-1]
-    wanted = np.ones(age.shape, dtype=bool) if where is None else where
+    mask = np.ones(age.shape, dtype=bool) if where is None else where
     out = np.zeros((len(age), worlds, n))
     rate, decay = whole(sources.arrival_rate * sources.period, n), whole(sources.decay_per_step, n)
     utility, steps = whole(sources.mean_utility, n), np.minimum(age, NEVER)
     pairs = whole(overlap, worlds), whole(lag, worlds)
     topic = sources.topic_of
-    _unpaid(rate, utility, decay, steps, topic, *pairs, _NODES, _WEIGHTS, wanted, out)
+    _unpaid(rate, utility, decay, steps, topic, *pairs, _NODES, _WEIGHTS, mask, out)
     return out
 
 
@@ -165,7 +165,7 @@ def _unpaid(
     lag: FloatArray,
     nodes: FloatArray,
     weights: FloatArray,
-    wanted: BoolArray,
+    mask: BoolArray,
     out: FloatArray,
 ) -> None:
     n, worlds = topic.size, overlap.shape[1]
@@ -175,7 +175,7 @@ def _unpaid(
         for i in range(n):
             most[topic[i]] = max(most[topic[i]], rate[b, i])
         for i in range(n):
-            if not wanted[b, i]:
+            if not mask[b, i]:
                 continue
             # The integral is over s = 1 − e^{−μa}, in pieces between the ages of the others.
             ends = np.zeros(n + 2)
@@ -196,17 +196,17 @@ def _unpaid(
                 for node in range(nodes.size):
                     a = -np.log1p(-min(low + half * (1.0 + nodes[node]), 1.0 - 1e-16)) / decay[b, i]
                     for w in range(worlds):
-                        left = 1.0
+                        product = 1.0
                         for j in range(n):
                             if j != i and topic[j] == topic[i]:
                                 late = a - age[b, j]
                                 if lag[b, w] == 0.0:
-                                    paid = 1.0 if late > 0.0 else 0.0
+                                    chance = 1.0 if late > 0.0 else 0.0
                                 else:
-                                    paid = 0.5 * np.exp(-abs(late) / lag[b, w])
-                                    paid = 1.0 - paid if late > 0.0 else paid
+                                    chance = 0.5 * np.exp(-abs(late) / lag[b, w])
+                                    chance = 1.0 - chance if late > 0.0 else chance
                                 share = overlap[b, w] * rate[b, j] / max(most[topic[i]], 1e-300)
-                                left *= 1.0 - share * paid
-                        total[w] += weights[node] * half * left
+                                product *= 1.0 - share * chance
+                        total[w] += weights[node] * half * product
             for w in range(worlds):
                 out[b, w, i] = rate[b, i] * utility[b, i] / decay[b, i] * total[w]

@@ -92,16 +92,16 @@ def _greedy(
             worth = -limit * np.expm1(-value[b, i] / limit) * success[b, i] / cost[b, i]
             alone[i] = worth**_WEIGHT * index[b, i] ** (1.0 - _WEIGHT)
         rest = np.ones(topic.max() + 1)  # the part of it that the selection of a topic leaves
-        left = budget * (1.0 + 1e-12)
+        budget_left = budget * (1.0 + 1e-12)
         for k in range(n):
             best, most = -1, -1.0
             for i in range(n):
-                if out[b, i] == 0.0 and cost[b, i] <= left:
+                if out[b, i] == 0.0 and cost[b, i] <= budget_left:
                     score = alone[i] * rest[topic[i]]
                     if score > most:
                         best, most = i, score
             if best < 0:
                 break
             out[b, best] = 1.0 - k / (n + 1.0)
-            left -= cost[b, best]
+            budget_left -= cost[b, best]
             rest[topic[best]] *= np.exp(-_WEIGHT * value[b, best] * success[b, best] / limit)

@@ -97,9 +97,9 @@ class Candidates(NamedTuple):
     def with_room(self, size: int) -> Candidates:
         """Return the candidates with room for `size`."""
         larger = Candidates.empty(size)
-        used = len(self)
+        count = len(self)
         for old, new in zip(self.columns, larger.columns, strict=True):
-            new[:used] = old[:used]
+            new[:count] = old[:count]
         larger.counters[:] = self.counters
         return larger
 
@@ -129,26 +129,26 @@ def file_or_join(
     """
     last = candidates.counters[0]
     set_index(parameters, crawls, candidates, first, now)
-    reached = level * (1.0 - GUARD)
+    threshold = level * (1.0 - GUARD)
     ready = True
     for j in range(first, last):
-        ready &= candidates.gamma[j] >= reached
+        ready &= candidates.gamma[j] >= threshold
     if ready and parameters.delay.size == 0 and crawls.due.size == 0:
         return
     dues = work[0, : last - first]
     if not ready:
         scales, decays = candidates.scale[first:last], candidates.decay[first:last]
-        plain = is_plain(parameters) and reached > 0.0
+        plain = is_plain(parameters) and threshold > 0.0
         if plain:
-            plain_ages_reaching(scales, decays, reached, work)
+            plain_ages_reaching(scales, decays, threshold, work)
         else:
             for j in range(len(dues)):
-                if candidates.gamma[first + j] < reached:
+                if candidates.gamma[first + j] < threshold:
                     i = signed(candidates.source[first + j])
-                    dues[j] = age_reaching(parameters, i, scales[j], decays[j], reached)
+                    dues[j] = age_reaching(parameters, i, scales[j], decays[j], threshold)
         extra = candidates.extra[first:last]
         crawled_at = candidates.crawled_at[first:last]
-        dues_with(dues, crawled_at, scales, decays, extra, now, reached, plain)
+        dues_with(dues, crawled_at, scales, decays, extra, now, threshold, plain)
     if crawls.due.size:  # read in the loop below from the cache, since reads overlap here alone
         gather(crawls.due, candidates.source[first:last], work[1])
     count = first
@@ -158,7 +158,7 @@ def file_or_join(
         if filed == CANDIDATE:
             continue
         due = signed(_allowed_from(parameters, crawls, i, at))
-        if candidates.gamma[j] < reached:
+        if candidates.gamma[j] < threshold:
             due = max(due, signed(dues[j - first]))
         if crawls.turns:
             due = min(due, now + crawls.turns - (now - i) % crawls.turns)
@@ -296,7 +296,7 @@ def file_signalled(
     work, least = np.empty((4, CHUNK)), level * (1.0 - 2.0 * GUARD)
     for start in range(first, len(sources), CHUNK):
         end = min(start + CHUNK, len(sources))
-        count = kept = signed(candidates.counters[0])
+        count = size = signed(candidates.counters[0])
         last = count + end - start
         if len(candidates.source) < last:
             return start
@@ -307,10 +307,10 @@ def file_signalled(
         read_extra(parameters, crawls.signals, source, decay, now, work[0], extra)
         for j in range(count, last):
             if candidates.scale[j] + candidates.extra[j] >= least:
-                _move(candidates, j, candidates, kept)
-                kept += 1
-        candidates.counters[0] = kept
-        gather(crawls.crawled_at, candidates.source[count:kept], candidates.crawled_at[count:kept])
+                _move(candidates, j, candidates, size)
+                size += 1
+        candidates.counters[0] = size
+        gather(crawls.crawled_at, candidates.source[count:size], candidates.crawled_at[count:size])
         file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
     return len(sources)
 
@@ -441,18 +441,18 @@ def draw_candidates(
 
 
 @compiled
-def remove(candidates: Candidates, chosen: NDArray[np.bool_], picks: Candidates) -> None:
+def remove(candidates: Candidates, is_chosen: NDArray[np.bool_], picks: Candidates) -> None:
     """Move the chosen candidates to `picks`."""
-    count, moved = 0, 0
+    count, number = 0, 0
     for j in range(candidates.counters[0]):
-        if chosen[j]:
-            _move(candidates, j, picks, moved)
-            moved += 1
+        if is_chosen[j]:
+            _move(candidates, j, picks, number)
+            number += 1
         else:
             _move(candidates, j, candidates, count)
             count += 1
     candidates.counters[0] = count
-    picks.counters[0] = moved
+    picks.counters[0] = number
 
 
 @compiled
@@ -554,9 +554,9 @@ def choose_in_order(
     host: NDArray[np.int32],
     per_host: int,
     on_host: NDArray[np.uint32],
-    chosen: NDArray[np.bool_],
+    is_chosen: NDArray[np.bool_],
 ) -> float:
-    """Choose the sources in an order as far as the budget and the hosts allow; return what is left.
+    """Choose the sources in an order as far as the budget and the hosts allow; return the rest.
 
     Arguments:
         sources: (K,); those that do not fit the rest of the budget are skipped, or, `on_balance`,
@@ -564,21 +564,21 @@ def choose_in_order(
         order: positions in `sources`.
         host: (N,) host of each source, −1 for its own; or (0,).
         on_host: crawls per host so far.
-        chosen: (K,), set to True at the chosen positions.
+        is_chosen: (K,), set to True at the chosen positions.
     """
-    left = budget
+    rest = budget
     for j in order:
         i = sources[j]
         cost = cost_of(parameters, i)
         if on_balance:
-            if left <= slack:
+            if rest <= slack:
                 break
-        elif cost > left + slack:
+        elif cost > rest + slack:
             continue
         if host.size and host[i] >= 0:
             if on_host[host[i]] >= per_host:
                 continue
             on_host[host[i]] += 1
-        chosen[j] = True
-        left -= cost
-    return left
+        is_chosen[j] = True
+        rest -= cost
+    return rest

@@ -109,17 +109,17 @@ class AdaptiveFleetScheduler(FleetScheduler):
         if counts is None:
             super().report(failed=failed)
             return
-        found = as_array("counts", self._per_crawl("counts", counts))
-        check_range("counts", found, 0.0, MOST_ITEMS, element="crawl")
+        new = as_array("counts", self._per_crawl("counts", counts))
+        check_range("counts", new, 0.0, MOST_ITEMS, element="crawl")
         super().report(failed=failed)
-        known = self.ages < NEVER
+        mask = self.ages < NEVER
         if self._failed.size:
-            known &= ~self._failed
-        source, gap = self._picks.source[: len(known)][known], self.ages[known].astype(np.float64)
+            mask &= ~self._failed
+        source, gap = self._picks.source[: len(mask)][mask], self.ages[mask].astype(np.float64)
         items, exposure = self._parameters.items, self._parameters.exposure
-        kept = self.retention**gap
-        items[source] = kept * items[source] + found[known]
-        exposure[source] = kept * exposure[source] + gap
+        fade = self.retention**gap
+        items[source] = fade * items[source] + new[mask]
+        exposure[source] = fade * exposure[source] + gap
 
     def posterior(self, sources: ArrayLike) -> Posterior:
         """Return the posterior of the arrival rates of some sources, (K,) each.
@@ -134,13 +134,13 @@ class AdaptiveFleetScheduler(FleetScheduler):
 
     def _state(self) -> dict[str, Any]:
         p = self._parameters
-        learnt = {"items": p.items, "exposure": p.exposure, "drawn": p.drawn}
-        return {**super()._state(), **learnt}
+        arrays = {"items": p.items, "exposure": p.exposure, "drawn": p.drawn}
+        return {**super()._state(), **arrays}
 
     def _declared(self, steps: int) -> dict[str, Array]:
-        p, learnt = self._parameters, Array(np.float32, ("N",), 0.0)
-        drawn = learnt._replace(shape=p.drawn.shape)
-        return {**super()._declared(steps), "items": learnt, "exposure": learnt, "drawn": drawn}
+        p, array = self._parameters, Array(np.float32, ("N",), 0.0)
+        draws = array._replace(shape=p.drawn.shape)
+        return {**super()._declared(steps), "items": array, "exposure": array, "drawn": draws}
 
     def _continue(self, state: Mapping[str, Any]) -> None:
         for name in ("items", "exposure", "drawn"):
@@ -158,14 +158,14 @@ class AdaptiveFleetScheduler(FleetScheduler):
         return cls(columns, **arguments, prior=prior, start=start)
 
     def _bind(self, columns: Columns) -> Parameters:
-        drawn = self.n if self.policy == THOMPSON else 0
+        draws = self.n if self.policy == THOMPSON else 0
         return (
             super()
             ._bind(columns)
             ._replace(
                 items=np.zeros(self.n, np.float32),
                 exposure=np.zeros(self.n, np.float32),
-                drawn=np.zeros(drawn, np.float32),
+                drawn=np.zeros(draws, np.float32),
                 prior_shape=float(self.prior.shape),
                 prior_rate=float(self.prior.rate),
             )

@@ -182,13 +182,13 @@ class FleetScheduler:
             self._prepare(int(min(most, 2 * self._number + 1, self.n)))
         else:
             self._prepare(self._number)
-        chosen = self._choose()
-        picked = self._take(chosen)
+        mask = self._choose()
+        picks = self._take(mask)
         if self.budget_rule == "average":
             cost = self._parameters.cost
-            spent = float(cost[picked].sum(dtype=np.float64)) if cost.size else float(len(picked))
-            self.balance += self.budget - spent
-        return picked
+            spending = float(cost[picks].sum(dtype=np.float64)) if cost.size else float(len(picks))
+            self.balance += self.budget - spending
+        return picks
 
     def offers(self, k: int) -> Offers:
         """Return the keys of the k best sources, best first; fewer if fewer may be crawled.
@@ -207,10 +207,10 @@ class FleetScheduler:
             )
         k = min(check_whole("k", k, 0), self.n)
         self._prepare(k)
-        chosen = np.flatnonzero(self._best(k))
-        offered = self._candidates
-        index, crawled_at = offered.gamma[chosen], offered.crawled_at[chosen]
-        source = offered.source[chosen]
+        places = np.flatnonzero(self._best(k))
+        candidates = self._candidates
+        index, crawled_at = candidates.gamma[places], candidates.crawled_at[places]
+        source = candidates.source[places]
         order = np.lexsort((source, crawled_at, -index))
         return Offers(index[order], crawled_at[order], source[order])
 
@@ -244,13 +244,13 @@ class FleetScheduler:
                 since.
         """
         if failed is not None:
-            given = self._per_crawl("failed", failed)
-            if given.size and given.dtype != bool:
+            array = self._per_crawl("failed", failed)
+            if array.size and array.dtype != bool:
                 raise ValueError(
-                    f"failed has dtype {given.dtype}; give True for each crawl that failed and "
+                    f"failed has dtype {array.dtype}; give True for each crawl that failed and "
                     "False for the others"
                 )
-            self._failed = given.astype(bool)
+            self._failed = array.astype(bool)
 
     def signal(self, sources: ArrayLike, utility: ArrayLike) -> None:
         """Take note of signals, such as pings of feeds, that items were published at some sources.
@@ -280,20 +280,20 @@ class FleetScheduler:
         """
         which = as_array("sources", sources).reshape(-1)
         check_range("sources", which, 0, self.n - 1, whole=True, element="signal")
-        added = as_array("utility", utility)
-        check_range("utility", added, 0.0, unit="utility", element="signal")
-        if added.shape not in ((), which.shape):
+        amounts = as_array("utility", utility)
+        check_range("utility", amounts, 0.0, unit="utility", element="signal")
+        if amounts.shape not in ((), which.shape):
             raise ValueError(
-                f"utility has shape {added.shape}; give one number, or one for each of the "
+                f"utility has shape {amounts.shape}; give one number, or one for each of the "
                 f"{len(which)} signals"
             )
         if which.size and self._parameters.kind in (age_index.WHITTLE, age_index.MYOPIC):
             step = np.full(which.shape, self._now + self._prepared, np.int64)
-            added = added if added.shape else added.repeat(which.size)
-            self._received.append((which.astype(np.uint32), added, step))
+            amounts = amounts if amounts.shape else amounts.repeat(which.size)
+            self._received.append((which.astype(np.uint32), amounts, step))
 
-    def _per_crawl(self, name: str, given: ArrayLike) -> NDArray[Any]:
-        array = np.asarray(given)
+    def _per_crawl(self, name: str, values: ArrayLike) -> NDArray[Any]:
+        array = np.asarray(values)
         if array.shape != (len(self._picks),):
             raise ValueError(
                 f"{name} has shape {array.shape}; give one element for each of the "
@@ -336,11 +336,11 @@ class FleetScheduler:
     def _signals(self) -> dict[str, NDArray[Any]]:
         """Return the signals: those since the last crawls, and those not looked at yet."""
         signals = self._crawls.signals
-        used = np.flatnonzero(signals.utility)
+        which = np.flatnonzero(signals.utility)
         source, utility, step = _joined(self._received)
         return {
-            "signalled": np.stack([used, signals.at[used].astype(np.int64)], axis=1),
-            "expected": signals.utility[used],
+            "signalled": np.stack([which, signals.at[which].astype(np.int64)], axis=1),
+            "expected": signals.utility[which],
             "received": source,
             "received_utility": utility,
             "received_at": step,
@@ -353,8 +353,8 @@ class FleetScheduler:
             ValueError: the state belongs to another fleet, or is none; this scheduler is as before.
         """
         with blamed("the state", "give one that get_state of the same scheduler and fleet made"):
-            checked = self._checked(state)
-        self._continue({name: array.copy() for name, array in checked.items()})
+            arrays = self._checked(state)
+        self._continue({name: array.copy() for name, array in arrays.items()})
 
     def _checked(self, state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         """Return the arrays of a state in their types."""
@@ -362,7 +362,7 @@ class FleetScheduler:
         return check_arrays(state, self._declared(int(steps)), N=self.n)
 
     def _declared(self, steps: int) -> dict[str, Array]:
-        """Return what the arrays of a state must be after so many steps."""
+        """Return the types and ranges of the arrays of a state after so many steps."""
         n, now = self.n, NEVER + steps
         step, source = np.uint32, Array(np.uint32, ("K",), 0, n - 1)
         utility = Array(np.float64, ("R",), 0.0)
@@ -387,7 +387,7 @@ class FleetScheduler:
         """Continue from a state that has been checked, whose arrays become the scheduler's own."""
         self.steps = int(state["steps"])
         self.price, self.balance = float(state["price"]), float(state["balance"])
-        picked, previous = state["picked"], state["previous"]
+        sources, previous = state["picked"], state["previous"]
         self.ages = (self._now - 1 - previous.astype(np.int64)).astype(np.uint32)
         self._begin(state["crawled_at"], state["tried_at"])
         source, at = state["signalled"].T
@@ -395,13 +395,13 @@ class FleetScheduler:
             self._crawls = self._crawls._replace(signals=Signals.empty(self.n))
             self._crawls.signals.utility[source] = state["expected"]
             self._crawls.signals.at[source] = at
-        self._file_all(picked, None)
+        self._file_all(sources, None)
         self._received = [(state["received"], state["received_utility"], state["received_at"])]
-        self._picks = Candidates.empty(len(picked))
-        self._picks.source[:], self._picks.crawled_at[:] = picked, previous
-        self._picks.counters[0] = len(picked)
+        self._picks = Candidates.empty(len(sources))
+        self._picks.source[:], self._picks.crawled_at[:] = sources, previous
+        self._picks.counters[0] = len(sources)
         self._failed = state["failed"]
-        age_index.read_scales(self._parameters, picked, self._picks.scale, self._picks.decay)
+        age_index.read_scales(self._parameters, sources, self._picks.scale, self._picks.decay)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save the scheduler's arguments and state to a file, without the columns.
@@ -428,9 +428,9 @@ class FleetScheduler:
         remedy = f"give the file that a {cls.__name__} of this fleet saved, or save it again"
         arrays = read_archive(path)
         with blamed(path, remedy):
-            stored = check_arrays(arrays, {"arguments": Array(np.str_)})["arguments"]
+            text = check_arrays(arrays, {"arguments": Array(np.str_)})["arguments"]
             try:
-                arguments = json.loads(str(stored))
+                arguments = json.loads(str(text))
                 if arguments.pop("class") != cls.__name__:
                     raise ValueError("its class is another")
                 scheduler = cls._restored(columns, arguments, _LATER)
@@ -534,9 +534,9 @@ class FleetScheduler:
                 f"{', '.join(STARTS)}, or the ages of the {self.n} sources in steps"
             )
         for first in range(0, self.n, _BLOCK):
-            given = ages[first : first + _BLOCK].astype(np.float64)
-            check_range("age", given, low=0.0, finite=False, whole=True)
-            crawled_at[first : first + _BLOCK] = NEVER - np.minimum(given, NEVER)
+            part_ages = ages[first : first + _BLOCK].astype(np.float64)
+            check_range("age", part_ages, low=0.0, finite=False, whole=True)
+            crawled_at[first : first + _BLOCK] = NEVER - np.minimum(part_ages, NEVER)
 
     def _begin(self, crawled_at: NDArray[np.uint32], tried_at: NDArray[np.uint32]) -> None:
         """Set when the sources were crawled and tried last."""
@@ -645,15 +645,15 @@ class FleetScheduler:
         gamma = self._candidates.gamma[: len(self._candidates)]
         return int(np.count_nonzero(gamma >= self._level))
 
-    def _take(self, chosen: BoolArray) -> IntArray:
+    def _take(self, mask: BoolArray) -> IntArray:
         """Crawl the chosen candidates, and go on to the next step."""
-        number = int(np.count_nonzero(chosen))
+        number = int(np.count_nonzero(mask))
         if len(self._picks.source) < number:
             self._picks = Candidates.empty(number)
         picks = self._picks
         if number:
-            self.price = float(self._candidates.gamma[: len(chosen)][chosen].min())
-        pool.remove(self._candidates, chosen, picks)
+            self.price = float(self._candidates.gamma[: len(mask)][mask].min())
+        pool.remove(self._candidates, mask, picks)
         _sort(picks)
         self.ages = (self._now - picks.crawled_at[:number].astype(np.int64)).astype(np.uint32)
         pool.mark_tried(self._crawls, picks, self._now)
@@ -672,15 +672,15 @@ class FleetScheduler:
         if k == 0:
             return np.zeros(count, dtype=bool)
         threshold = np.partition(gamma, count - k)[count - k]
-        chosen = gamma >= threshold
-        extra = int(np.count_nonzero(chosen)) - k
+        mask = gamma >= threshold
+        extra = int(np.count_nonzero(mask)) - k
         if extra:
             tied = np.flatnonzero(gamma == threshold)
             key = self._candidates.crawled_at[tied].astype(np.uint64) << np.uint64(32)
             key |= self._candidates.source[tied]
-            left = len(tied) - extra
-            chosen[tied[key >= np.partition(key, left)[left]]] = False
-        return chosen
+            number = len(tied) - extra
+            mask[tied[key >= np.partition(key, number)[number]]] = False
+        return mask
 
     # ------------------------------------------------------- unequal costs, hosts, balances
 
@@ -694,11 +694,11 @@ class FleetScheduler:
         on_balance = self.budget_rule == "average"
         slack = self.budget * (BALANCE_TOLERANCE if on_balance else TOLERANCE)
         while True:
-            chosen, left = self._choose_in_order(slack, on_balance)
-            fits = left > slack if on_balance else left + slack >= self._least_cost
+            mask, rest = self._choose_in_order(slack, on_balance)
+            fits = rest > slack if on_balance else rest + slack >= self._least_cost
             if not fits or self._level <= self._floor:
-                return chosen
-            if self._is_unequal and self._join_cheap(left + slack):
+                return mask
+            if self._is_unequal and self._join_cheap(rest + slack):
                 return self._choose_in_order(slack, on_balance, whole=True)[0]
             self._demand = min(2 * self._demand, self.n)
             self._lower()
@@ -706,7 +706,7 @@ class FleetScheduler:
     def _choose_in_order(
         self, slack: float, on_balance: bool, whole: bool = False
     ) -> tuple[BoolArray, float]:
-        """Return which candidates are chosen, and what is left of the budget.
+        """Return which candidates are chosen, and the rest of the budget.
 
         whole: whether candidates below the level may be chosen, too.
         """
@@ -716,10 +716,10 @@ class FleetScheduler:
         least = self._floor if whole else max(self._level, self._floor)
         which = np.flatnonzero(gamma >= least)
         order = which[np.lexsort((source[which], candidates.crawled_at[which], -gamma[which]))]
-        chosen = np.zeros(count, dtype=bool)
+        mask = np.zeros(count, dtype=bool)
         on_host = self._on_host if self._host.size else _NO_STEPS
         budget = self.balance if on_balance else self.budget
-        left = pool.choose_in_order(
+        rest = pool.choose_in_order(
             self._parameters,
             source,
             order,
@@ -729,19 +729,19 @@ class FleetScheduler:
             self._host,
             self._per_host,
             on_host,
-            chosen,
+            mask,
         )
         if self._host.size:
-            hosts = self._host[source[chosen]]
+            hosts = self._host[source[mask]]
             on_host[hosts[hosts >= 0]] = 0
-        return chosen, left
+        return mask, rest
 
-    def _join_cheap(self, left: float) -> bool:
+    def _join_cheap(self, most: float) -> bool:
         """Make candidates of all sources that cost at most so much, if these are few."""
         cost = self._parameters.cost
         if not self._by_cost.size:
             self._by_cost = np.argsort(cost, kind="stable").astype(np.uint32)
-        number = int(np.searchsorted(cost, left, side="right", sorter=self._by_cost))
+        number = int(np.searchsorted(cost, most, side="right", sorter=self._by_cost))
         if number > 2 * self._limit():
             return False
         cheap = np.sort(self._by_cost[:number])
@@ -780,11 +780,11 @@ class FleetScheduler:
 
     def _lower(self) -> None:
         """Lower the level, and make candidates of all sources that reach the new one."""
-        wanted = self._target()
-        lower = self._level_for(wanted)
+        target = self._target()
+        lower = self._level_for(target)
         while not lower < self._level:
-            wanted *= 2
-            lower = self._level_for(wanted)
+            target *= 2
+            lower = self._level_for(target)
         self._level = max(lower, self._floor)
         self._reserve = min(max(2 * self._reserve, self._demand), self._most_reserve)
         while not pool.sweep(*self._arrays, self._now, self._level):
@@ -792,9 +792,9 @@ class FleetScheduler:
 
     def _raise(self) -> None:
         """Raise the level, and return the coldest candidates to the calendar."""
-        count, kept = len(self._candidates), self._target()
+        count, target = len(self._candidates), self._target()
         gamma = self._candidates.gamma[:count]
-        level = float(np.partition(gamma, count - kept)[count - kept])
+        level = float(np.partition(gamma, count - target)[count - target])
         if level > self._level:
             self._level = level
             self._calendar = self._calendar.with_room(count)
@@ -810,15 +810,15 @@ class FleetScheduler:
 
     def _room_for(self, number: int) -> None:
         """Make room for so many more candidates."""
-        needed = len(self._candidates) + number
-        if needed > len(self._candidates.source):
-            self._candidates = self._candidates.with_room(needed + needed // 4)
+        size = len(self._candidates) + number
+        if size > len(self._candidates.source):
+            self._candidates = self._candidates.with_room(size + size // 4)
 
 
 def check_columns(columns: object) -> None:
     """Raise ValueError unless these are the columns of one fleet, all of which count."""
-    needed = ("arrival_rate", "mean_utility", "decay_rate", "period")
-    if not all(hasattr(columns, name) for name in needed):
+    names = ("arrival_rate", "mean_utility", "decay_rate", "period")
+    if not all(hasattr(columns, name) for name in names):
         raise ValueError(f"columns is {shown(columns)}; give a FleetColumns, or Sources")
     if np.ndim(getattr(columns, "arrival_rate", 0.0)) != 1:
         raise ValueError("columns are a batch of fleets; give one of them, `sources.fleet(b)`")

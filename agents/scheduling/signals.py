@@ -72,17 +72,17 @@ def receive(
         for j in range(first, last):
             i = signed(sources[j])
             since = float(steps[j] - signed(signals.at[i]))
-            left = expected(signals.utility[i], since * decay_of(parameters, i))
-            signals.utility[i] = utility[j] + left
+            rest = expected(signals.utility[i], since * decay_of(parameters, i))
+            signals.utility[i] = utility[j] + rest
             signals.at[i] = steps[j]
 
 
 @inlined
 def expected(utility: float, aged: float) -> float:
-    """Return what is left of e after so many time constants; 0 after 100, and all before 0."""
-    left = utility * decayed(aged)[0]
-    left = left if aged <= _GONE else 0.0
-    return left if aged > 0.0 else utility
+    """Return the rest of e after so many time constants; 0 after 100, and all before 0."""
+    rest = utility * decayed(aged)[0]
+    rest = rest if aged <= _GONE else 0.0
+    return rest if aged > 0.0 else utility
 
 
 @compiled
@@ -113,8 +113,8 @@ def read_extra(
 def belief(age: float, decay: float, extra: float, scale: float) -> float:
     """Return x/C at a whole or infinite age, with an expected utility of extra·C more."""
     aged = age * decay
-    kept, bend = decayed(aged)
-    return scale * (aged - aged * bend if aged < 0.5 else 1.0 - kept) + extra
+    survival, bend = decayed(aged)
+    return scale * (aged - aged * bend if aged < 0.5 else 1.0 - survival) + extra
 
 
 @compiled
@@ -175,11 +175,11 @@ def dues_with(
     for j in range(len(age)):
         at = float(crawled_at[j])
         share = belief(now - at, decay[j], extra[j], scale[j]) / scale[j]
-        passed = time_constants(min(share, _BELOW_1)) / decay[j]
+        elapsed = time_constants(min(share, _BELOW_1)) / decay[j]
         enough = share_reaching(level, age[j], decay[j], decayed(decay[j])[1], scale[j])
         last = time_constants(max(min(enough, _BELOW_1), 0.0)) / decay[j] * _ROUNDED
         last = max(last, age[j] - 1.0) if plain else age[j] - 1.0
-        due = now + max(np.ceil(last - passed), 1.0)
+        due = now + max(np.ceil(last - elapsed), 1.0)
         due = due if share < 1.0 else float(LATEST)
         due = due if extra[j] > 0.0 and at > 0.0 else max(at + age[j], now + 1.0)
         age[j] = min(due, float(LATEST)) if age[j] <= NEVER else float(LATEST)

@@ -112,50 +112,50 @@ def simulate(
     adaptive = policy in AdaptiveFleetScheduler.policies
     kind = AdaptiveFleetScheduler if adaptive else FleetScheduler
     scheduler = kind(columns, budget, policy, start=start, seed=seed, **options)
-    found = np.zeros((7, steps))
-    spent = np.zeros(2)
+    table = np.zeros((7, steps))
+    seconds = np.zeros(2)
     for step in range(warmup + steps):
-        began = process_time()
-        picked = scheduler.step()
-        scheduled = process_time()
+        begin = process_time()
+        picks = scheduler.step()
+        middle = process_time()
         ages = scheduler.ages.astype(np.int64)
-        brought = content.crawl(picked, np.where(ages >= NEVER_CRAWLED, NEVER, step - ages), step)
-        failed = content.fails(picked, step)
-        utilities = np.where(failed, 0.0, brought.utility)
-        items = np.where(failed, 0, brought.items)
-        drawn = process_time()
+        harvest = content.crawl(picks, np.where(ages >= NEVER_CRAWLED, NEVER, step - ages), step)
+        failed = content.fails(picks, step)
+        utilities = np.where(failed, 0.0, harvest.utility)
+        items = np.where(failed, 0, harvest.items)
+        end = process_time()
         if isinstance(scheduler, AdaptiveFleetScheduler):
             scheduler.report(counts=items, failed=failed)
         else:
             scheduler.report(failed=failed)
         if step >= warmup:
-            paid = float(picked.size if columns.cost is None else columns.cost[picked].sum())
-            found[:, step - warmup] = (
+            payment = float(picks.size if columns.cost is None else columns.cost[picks].sum())
+            table[:, step - warmup] = (
                 utilities.sum(),
-                _expected(columns, picked, ages),
-                paid,
-                picked.size,
+                _expected(columns, picks, ages),
+                payment,
+                picks.size,
                 items.sum(),
                 failed.sum(),
                 scheduler.price,
             )
-            spent += scheduled - began + (process_time() - drawn), drawn - scheduled
+            seconds += middle - begin + (process_time() - end), end - middle
         if tick is not None:
             tick()
-    crawls, items, failures = (series.astype(np.int64) for series in found[3:6])
-    scheduling, drawing = (spent / steps).tolist()
-    reward, expected, cost = found[:3]
+    crawls, items, failures = (series.astype(np.int64) for series in table[3:6])
+    scheduling, drawing = (seconds / steps).tolist()
+    reward, expected, cost = table[:3]
     return OnDemandRun(
-        reward, expected, cost, crawls, items, failures, found[6], scheduling, drawing
+        reward, expected, cost, crawls, items, failures, table[6], scheduling, drawing
     )
 
 
-def _expected(columns: FleetColumns, picked: IntArray, ages: NDArray[np.int64]) -> float:
+def _expected(columns: FleetColumns, picks: IntArray, ages: NDArray[np.int64]) -> float:
     """Return the expected utility of crawls, Σ q u*(1 − α^k)."""
-    decay = columns.decay_rate[picked].astype(np.float64)
-    ceiling = columns.arrival_rate[picked] * columns.mean_utility[picked].astype(np.float64) / decay
+    decay = columns.decay_rate[picks].astype(np.float64)
+    ceiling = columns.arrival_rate[picks] * columns.mean_utility[picks].astype(np.float64) / decay
     age = np.where(ages >= NEVER_CRAWLED, np.inf, ages)
     content = ceiling * -np.expm1(-decay * columns.period * age)
     if columns.failure_rate is not None:
-        content *= 1.0 - columns.failure_rate[picked].astype(np.float64)
+        content *= 1.0 - columns.failure_rate[picks].astype(np.float64)
     return float(content.sum())

@@ -83,8 +83,8 @@ class TrainingEnv:
         reward = torch.zeros(priority.numel(), dtype=torch.float64, device=self._device)
         active[crawled], reward[crawled] = True, value.double()
         active, reward = active.reshape(priority.shape), reward.reshape(priority.shape)
-        earned = _DECAY * self._reward_sum + reward.sum(-1)
-        self._reward_sum = torch.where(valid, earned, 0.0)
+        total = _DECAY * self._reward_sum + reward.sum(-1)
+        self._reward_sum = torch.where(valid, total, 0.0)
         self._weight_sum = torch.where(valid, _DECAY * self._weight_sum + 1.0, 0.0)
         self._truncated = self._moved(truncated)
         return active, reward, valid
@@ -268,15 +268,15 @@ class FleetLearner(Learner[S]):
         return super().load(path, arms, device)
 
     def _restore(self, path: str | PathLike[str], saved: dict[str, Any]) -> None:
-        learnt = _features_of(path, saved)
-        shown = self.training_envs[0].env.task.features
-        if set(learnt) != set(shown):
+        names = _features_of(path, saved)
+        features = self.training_envs[0].env.task.features
+        if set(names) != set(features):
             raise ValueError(
-                f"{path}: the agent was trained on the features {', '.join(learnt)}, and the "
-                f"environment has {', '.join(shown)}; give one with the same, in any order"
+                f"{path}: the agent was trained on the features {', '.join(names)}, and the "
+                f"environment has {', '.join(features)}; give one with the same, in any order"
             )
-        if learnt != self.features:
-            self.features = learnt
+        if names != self.features:
+            self.features = names
             self.setup()
         super()._restore(path, saved)
 
@@ -319,8 +319,8 @@ def averaging_weight(updates: int, power: float) -> float:
 
 def gumbel_perturbed(score: Tensor, generator: Generator) -> Tensor:
     """Return scores with independent standard Gumbel variables added, all of them finite."""
-    drawn = torch.empty_like(score).exponential_(generator=generator)
-    return score - drawn.clamp_min_(torch.finfo(score.dtype).tiny).log_()
+    noise = torch.empty_like(score).exponential_(generator=generator)
+    return score - noise.clamp_min_(torch.finfo(score.dtype).tiny).log_()
 
 
 def torch_generator(rng: np.random.Generator, device: str) -> Generator:

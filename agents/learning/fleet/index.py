@@ -291,8 +291,8 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
         first, usable = after_crawl.clone(), was_crawled.clone()
         for _ in range(settings.n_steps):
             columns, unit = policy.columns(env.observation)
-            drawn = lasting + settings.noise_jitter * gumbel_perturbed(zero, generator)
-            score = policy.log_index(env.observation) + noise * drawn
+            perturbation = lasting + settings.noise_jitter * gumbel_perturbed(zero, generator)
+            score = policy.log_index(env.observation) + noise * perturbation
             active, reward, stepped = env.step(squashed(score.float()))
             crawled, continues = active.float(), stepped.float()[:, None]
             usable = usable * continues

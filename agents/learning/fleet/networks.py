@@ -63,7 +63,7 @@ class _Features:
 
 
 class _Parameters(NamedTuple):
-    """What the columns of a batch have of the parameters of its fleets."""
+    """The columns of a batch that depend on the parameters of its fleets alone."""
 
     shown: Mapping[str, Tensor]  # the parameters as they were observed, (..., N) each
     columns: Mapping[str, Tensor]  # their columns, (..., N) each
@@ -112,7 +112,7 @@ class ScaledColumns(_Features):
         # Without the arrival rates, mean utilities are relative to a scale that may vary.
         varying = () if self._flow else ("mean_utility",)
         self._fixed = [n for n in self.features if n in PARAMETERS and n not in varying]
-        self._kept: _Parameters | None = None
+        self._last: _Parameters | None = None
 
     @classmethod
     def of(cls, task: Task, features: Sequence[str] | None = None) -> ScaledColumns:
@@ -126,24 +126,24 @@ class ScaledColumns(_Features):
 
     def __call__(self, observation: Tensor) -> Tensor:
         observed = {name: observation[..., place] for name, place in self._place.items()}
-        kept = self._kept
-        if kept is None or not self._are_kept(kept, observed, observation[..., 0]):
-            kept = self._kept = self._of_parameters(observed, observation[..., 0])
-        scale = self._scale(observed) if kept.scale is None else kept.scale
+        last = self._last
+        if last is None or not self._are_current(last, observed, observation[..., 0]):
+            last = self._last = self._of_parameters(observed, observation[..., 0])
+        scale = self._scale(observed) if last.scale is None else last.scale
         columns = [
-            kept.columns[name] if name in kept.columns else self._relative(name, observed, scale)
+            last.columns[name] if name in last.columns else self._relative(name, observed, scale)
             for name in self.features
         ]
-        return torch.stack([*columns, kept.fraction], dim=-1).float()
+        return torch.stack([*columns, last.fraction], dim=-1).float()
 
-    def _are_kept(self, kept: _Parameters, observed: dict[str, Tensor], like: Tensor) -> bool:
+    def _are_current(self, last: _Parameters, observed: dict[str, Tensor], like: Tensor) -> bool:
         """Return whether the parameters, the shape and the device are those of the last batch."""
-        fraction = kept.fraction
+        fraction = last.fraction
         return (
             fraction.shape == like.shape
             and fraction.dtype == like.dtype
             and fraction.device == like.device
-            and all(torch.equal(observed[name], its) for name, its in kept.shown.items())
+            and all(torch.equal(observed[name], its) for name, its in last.shown.items())
         )
 
     def _of_parameters(self, observed: dict[str, Tensor], like: Tensor) -> _Parameters:
@@ -162,10 +162,10 @@ class ScaledColumns(_Features):
         if self._flow:
             utility = observed["arrival_rate"].double() * observed["mean_utility"] * self._period
         else:
-            shown = [observed[name] for name in (*UTILITIES, "mean_utility") if name in observed]
-            if not shown:
+            worth = [observed[name] for name in (*UTILITIES, "mean_utility") if name in observed]
+            if not worth:
                 return 1.0
-            utility = shown[0].double()
+            utility = worth[0].double()
         return utility.mean(-1, keepdim=True).clamp_min(_FLOOR)
 
     def _relative(self, name: str, observed: dict[str, Tensor], scale: Tensor | float) -> Tensor:
@@ -180,7 +180,7 @@ class ScaledColumns(_Features):
         return self._column(name, x, scale)
 
 
-class Standardised(nn.Module):
+class StandardisedNetwork(nn.Module):
     """A network whose D input columns are standardised by the data given to `standardise`."""
 
     mean: Tensor
@@ -207,7 +207,7 @@ class Standardised(nn.Module):
         return (columns - self.mean) / self.std
 
 
-class FleetNetwork(Standardised):
+class FleetNetwork(StandardisedNetwork):
     """Maps columns (..., N, D) to one number per source, (..., N), or several, (..., N, K).
 
     All outputs are 0 before training. There are two hidden layers of `hidden` units, the second of
@@ -282,8 +282,8 @@ class SourceColumns(_Features):
         Raises:
             ValueError: there are none.
         """
-        left = ("cost", "balance", *_LABELS, *("mean_utility",) * _shows_flow(features))
-        names = tuple(name for name in features if name not in left)
+        others = ("cost", "balance", *_LABELS, *("mean_utility",) * _shows_flow(features))
+        names = tuple(name for name in features if name not in others)
         if not names:
             raise ValueError(
                 f"features are {', '.join(features)}, none of which describes the state; add "
@@ -317,7 +317,7 @@ def _shows_flow(features: Sequence[str]) -> bool:
     return {"arrival_rate", "mean_utility"} <= set(features)
 
 
-class IndexNetwork(Standardised):
+class IndexNetwork(StandardisedNetwork):
     """The index of a source and, built on it, the Q-values of crawling and waiting.
 
     Arguments:

@@ -197,12 +197,12 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
         inputs.append(columns(env.observation))
         both, took = torch.stack(actives), torch.stack(valid)
         scale = reward_scale(torch.stack(means), took) / both.shape[-1]
-        reward, spent = torch.stack(rewards) / scale[..., None], both * torch.stack(costs)
+        reward, spending = torch.stack(rewards) / scale[..., None], both * torch.stack(costs)
         return _Rollout(
             torch.stack(inputs),
             both,
             torch.stack(thresholds),
-            torch.stack((reward, spent), dim=-1).float(),
+            torch.stack((reward, spending), dim=-1).float(),
             took.float(),
         )
 
@@ -378,15 +378,15 @@ def thresholds_of(perturbed: Tensor, active: Tensor, cost: Tensor) -> Tensor:
 def _thresholds_at_unequal_costs(perturbed: Tensor, cost: Tensor) -> Tensor:
     n = perturbed.shape[-1]
     slack = n * TOLERANCE
-    left = torch.full_like(cost, n)  # of the budget, without each of the sources
-    threshold = torch.where(cost <= left + slack, -_FAR, _FAR).to(perturbed.dtype)
+    rest = torch.full_like(cost, n)  # of the budget, without each of the sources
+    threshold = torch.where(cost <= rest + slack, -_FAR, _FAR).to(perturbed.dtype)
     for which in perturbed.argsort(-1, descending=True).T[..., None]:
         payment = cost.gather(-1, which)
-        spent = torch.where(payment <= left + slack, payment, 0.0).scatter(-1, which, 0.0)
-        enough = left + slack >= cost
-        left = left - spent
-        no_longer = enough & (left + slack < cost)
+        spending = torch.where(payment <= rest + slack, payment, 0.0).scatter(-1, which, 0.0)
+        enough = rest + slack >= cost
+        rest = rest - spending
+        no_longer = enough & (rest + slack < cost)
         threshold = torch.where(no_longer, perturbed.gather(-1, which), threshold)
-        if bool((left + slack < cost.min()).all()):
+        if bool((rest + slack < cost.min()).all()):
             break
     return threshold

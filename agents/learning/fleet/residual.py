@@ -88,8 +88,8 @@ class _Inputs:
         self._own = ScaledColumns.of(task, [f for f in features if f not in _NO_COLUMNS])
         self._room = int(np.clip(task.budget / task.sources.cost.mean(), 1, task.n))
         self._topics = "topic" in features
-        payoff, shown = task.payoff, {"age", "steps_left"} <= set(features)
-        self._steps = payoff.steps if isinstance(payoff, Deadline) and shown else 0
+        payoff, shows_deadline = task.payoff, {"age", "steps_left"} <= set(features)
+        self._steps = payoff.steps if isinstance(payoff, Deadline) and shows_deadline else 0
 
     @property
     def number(self) -> int:
@@ -110,19 +110,19 @@ class _Inputs:
         return np.concatenate([own, *(c[..., None].astype(np.float32) for c in columns)], axis=-1)
 
     def _before_deadline(self, view: ObservationView) -> list[FloatArray]:
-        left = view["steps_left"]
-        decay = np.broadcast_to(view.sources.decay_per_step, left.shape)
-        lost = decay * (left + 1.0)
-        done = view["age"] < self._steps - left
-        room = self._room * (left + 1.0)  # for crawls until the deadline
-        held = np.where(done, -1.0, view.sources.content_at(view["age"] + left))
-        place = ranks(held)
-        wanted = ~done & (place < room)
-        turn = np.where(wanted, ranks(np.where(wanted, -decay, -np.inf)) / room, 1.5)
+        remaining = view["steps_left"]
+        decay = np.broadcast_to(view.sources.decay_per_step, remaining.shape)
+        loss = decay * (remaining + 1.0)
+        is_crawled = view["age"] < self._steps - remaining
+        room = self._room * (remaining + 1.0)  # for crawls until the deadline
+        content = np.where(is_crawled, -1.0, view.sources.content_at(view["age"] + remaining))
+        place = ranks(content)
+        has_room = ~is_crawled & (place < room)
+        turn = np.where(has_room, ranks(np.where(has_room, -decay, -np.inf)) / room, 1.5)
         return [
-            np.minimum(lost, 6.0),
-            np.log(lost + _LEAST),
-            done.astype(np.float64),
+            np.minimum(loss, 6.0),
+            np.log(loss + _LEAST),
+            is_crawled.astype(np.float64),
             np.log((place + 1.0) / room),
             turn,
         ]
@@ -189,7 +189,7 @@ class ResidualPolicy(FleetPolicy):
         self.weights, self.mean, self.std = learner.averaged, learner.mean, learner.std
 
     def columns(self, view: ObservationView) -> Array:
-        """Return what the network sees, (B, N, D)."""
+        """Return the inputs of the network, (B, N, D)."""
         return self._inputs(view, self._index(view))
 
     def priority(self, view: ObservationView) -> FloatArray:
@@ -298,12 +298,12 @@ class ResidualEvolution(FleetLearner[ResidualEvolutionSettings]):
         for one, policy in zip(self.training_envs, self._policies, strict=True):
             one.env.reset()
             policy.weights, policy.mean, policy.std = self.weights, self.mean, self.std
-            kept = columns if self.updates == 0 else None
-            rewards.append(float(_play(one.env, policy, self.settings.n_steps, kept).mean()))
+            record = columns if self.updates == 0 else None
+            rewards.append(float(_play(one.env, policy, self.settings.n_steps, record).mean()))
         if self.updates == 0:
-            seen = np.concatenate(columns).astype(np.float64)
-            self.mean = seen.mean(axis=0).astype(np.float32)
-            self.std = np.maximum(seen.std(axis=0), _LEAST_STD).astype(np.float32)
+            rows = np.concatenate(columns).astype(np.float64)
+            self.mean = rows.mean(axis=0).astype(np.float32)
+            self.std = np.maximum(rows.std(axis=0), _LEAST_STD).astype(np.float32)
         return rewards
 
     def _compare(self, number: int) -> tuple[float, FloatArray]:
@@ -348,8 +348,8 @@ def _play(
     for step in range(steps):
         view = ObservationView(observation, env.task, env.world.sources)
         if columns is not None and step % 8 == 0:
-            seen = policy.columns(view)
-            columns.append(seen.reshape(-1, seen.shape[-1]))
+            rows = policy.columns(view)
+            columns.append(rows.reshape(-1, rows.shape[-1]))
         observation, reward, *_ = env.step(policy.priority(view).astype(np.float32))
         total += reward
     return total / steps

@@ -124,11 +124,11 @@ class DeepTOP(Learner[DeepTOPSettings]):
             best = self.q_values(self.target_critic, batch.next_state, multiplier).amax(-1)
             first = tensor(self._first_state, self.device)[:, None].expand_as(batch.next_state)
             reference = self.q_values(self.target_critic, first, multiplier).amax(-1)
-            paid = batch.active * multiplier[..., 0]
-            target = batch.reward / scale - paid + self.settings.gamma * (best - reference)
+            charge = batch.active * multiplier[..., 0]
+            target = batch.reward / scale - charge + self.settings.gamma * (best - reference)
         both = self.q_values(self.critic.network, batch.state, multiplier)
-        taken = torch.where(batch.active > 0, both[..., 1], both[..., 0])
-        return (taken - target).square().mean(-1).sum()
+        value = torch.where(batch.active > 0, both[..., 1], both[..., 0])
+        return (value - target).square().mean(-1).sum()
 
     def actor_loss(self, batch: Batch) -> torch.Tensor:
         """Return −[Q(s, μ, 1) − Q(s, μ, 0)] μ(s), the bracket detached, summed over arms."""

@@ -34,8 +34,8 @@ class NetworkStack(torch.nn.Module):
         for inputs, outputs in pairwise(sizes):
             bound = inputs**-0.5
             for group, rows in ((self.weights, inputs), (self.biases, 1)):
-                drawn = rng.uniform(-bound, bound, (arms, rows, outputs)).astype(np.float32)
-                group.append(torch.nn.Parameter(torch.from_numpy(drawn)))
+                values = rng.uniform(-bound, bound, (arms, rows, outputs)).astype(np.float32)
+                group.append(torch.nn.Parameter(torch.from_numpy(values)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (N, K, outputs) for K inputs of each arm, (N, K, inputs)."""
@@ -137,10 +137,10 @@ class ReplayBuffer:
 
     def sample(self, size: int, rng: np.random.Generator, device: str) -> Batch:
         """Return transitions drawn with replacement, the same steps for all arms."""
-        drawn = rng.integers(0, len(self), size)
+        rows = rng.integers(0, len(self), size)
         return Batch(
             *(
-                torch.from_numpy(column[drawn].swapaxes(0, 1)).to(device)
+                torch.from_numpy(column[rows].swapaxes(0, 1)).to(device)
                 for column in self._columns.values()
             )
         )
@@ -172,8 +172,8 @@ class RewardScale:
 
     def update(self, reward: FloatArray, active: NDArray[Any]) -> None:
         """Include rewards, (..., N), given which arms were activated, (..., N)."""
-        for row, chosen in enumerate((active == 0, active > 0)):
-            size = np.where(chosen, np.abs(reward), 0.0).reshape(-1, self.largest.shape[1])
+        for row, mask in enumerate((active == 0, active > 0)):
+            size = np.where(mask, np.abs(reward), 0.0).reshape(-1, self.largest.shape[1])
             self.largest[row] = np.maximum(self.largest[row], size.max(axis=0))
 
     @property
@@ -209,5 +209,5 @@ def indices(network: NetworkStack, state: FloatArray, max_age: float, device: st
     *rows, n, d = state.shape
     inputs = tensor(state.reshape(-1, n, d).swapaxes(0, 1), device)
     with torch.no_grad():
-        found = network(log_scaled(inputs, max_age))[..., 0]
-    return found.T.cpu().numpy().astype(np.float64).reshape(*rows, n)
+        output = network(log_scaled(inputs, max_age))[..., 0]
+    return output.T.cpu().numpy().astype(np.float64).reshape(*rows, n)

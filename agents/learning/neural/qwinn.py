@@ -111,8 +111,8 @@ class QWINN(Learner[QWINNSettings]):
         return {"critic loss, mean over arms": loss / len(batch.reward)}
 
     def score(self, state: FloatArray) -> FloatArray:
-        found = np.clip(state[..., 0], 1, self.settings.max_age).astype(int) - 1
-        index = self.multiplier[np.arange(found.shape[-1]), found]
+        place = np.clip(state[..., 0], 1, self.settings.max_age).astype(int) - 1
+        index = self.multiplier[np.arange(place.shape[-1]), place]
         return index * self.reward_scale.scale / self.arms.cost
 
     def critic_loss(self, batch: Batch, reference: NDArray[np.int_]) -> torch.Tensor:
@@ -129,8 +129,8 @@ class QWINN(Learner[QWINNSettings]):
             net = batch.reward / scale - batch.active * multiplier
             target = net + self.settings.gamma * (best - first)
         both = self.q_values(self.critic.network, batch.state, k)
-        taken = torch.where(batch.active > 0, both[..., 1], both[..., 0])
-        return (taken - target).square().mean(-1).sum()
+        value = torch.where(batch.active > 0, both[..., 1], both[..., 0])
+        return (value - target).square().mean(-1).sum()
 
     def advantage(self) -> FloatArray:
         """Return Q_k(k, 1) − Q_k(k, 0), (N, max_age), in units of the reward scale."""

@@ -184,41 +184,41 @@ def picks(env: CrawlVectorEnv) -> int:
 
 def buffer_state(buffer: Any) -> dict[str, Any]:
     """Return the content of a replay buffer."""
-    held = {name: getattr(buffer, name)[: buffer.size()].copy() for name in _TRANSITIONS}
-    return {**held, "pos": buffer.pos, "full": buffer.full}
+    arrays = {name: getattr(buffer, name)[: buffer.size()].copy() for name in _TRANSITIONS}
+    return {**arrays, "pos": buffer.pos, "full": buffer.full}
 
 
-def check_buffer(buffer: Any, held: Any) -> None:
+def check_buffer(buffer: Any, state: Any) -> None:
     """Raise ValueError unless loaded content fits a replay buffer, whatever the number of
     environments."""
-    check_keys(held, (*_TRANSITIONS, "pos", "full"), "buffer")
-    check_like([held["pos"], held["full"]], [buffer.pos, buffer.full], "buffer position")
-    rewards = held["rewards"]
+    check_keys(state, (*_TRANSITIONS, "pos", "full"), "buffer")
+    check_like([state["pos"], state["full"]], [buffer.pos, buffer.full], "buffer position")
+    rewards = state["rewards"]
     if not isinstance(rewards, np.ndarray) or rewards.ndim != 2:
         raise ValueError("buffer.rewards must have shape (steps, environments)")
     length, num_envs = rewards.shape
     if num_envs == buffer.n_envs:
-        if held["pos"] >= buffer.buffer_size:
-            raise ValueError(f"buffer.pos is {held['pos']}; it must be below {buffer.buffer_size}")
-        wanted = buffer.buffer_size if held["full"] else held["pos"]
-        if length != wanted:
-            raise ValueError(f"buffer.rewards has {length} steps; it must have {wanted}")
+        if state["pos"] >= buffer.buffer_size:
+            raise ValueError(f"buffer.pos is {state['pos']}; it must be below {buffer.buffer_size}")
+        steps = buffer.buffer_size if state["full"] else state["pos"]
+        if length != steps:
+            raise ValueError(f"buffer.rewards has {length} steps; it must have {steps}")
     for name in _TRANSITIONS:
         own = getattr(buffer, name)
         like = np.empty((length, num_envs, *own.shape[2:]), own.dtype)
-        check_like(held[name], like, f"buffer.{name}")
+        check_like(state[name], like, f"buffer.{name}")
 
 
-def restore_buffer(buffer: Any, held: dict[str, Any]) -> None:
+def restore_buffer(buffer: Any, state: dict[str, Any]) -> None:
     """Fill a replay buffer with validated content.
 
     The buffer starts empty if the content has another number of environments.
     """
-    if held["rewards"].shape[1] != buffer.n_envs:
+    if state["rewards"].shape[1] != buffer.n_envs:
         return
     for name in _TRANSITIONS:
-        getattr(buffer, name)[: len(held[name])] = held[name]
-    buffer.pos, buffer.full = held["pos"], held["full"]
+        getattr(buffer, name)[: len(state[name])] = state[name]
+    buffer.pos, buffer.full = state["pos"], state["full"]
 
 
 def check_generators(saved: Any, own: dict[str, Any]) -> None:

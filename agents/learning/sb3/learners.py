@@ -397,9 +397,9 @@ class StableBaselines(Learner[StableSettings]):
         """Return ε, which decreases linearly in the first `exploration_steps`."""
         settings: Any = self.settings
         steps = settings.exploration_steps * self._steps_of_model
-        done = 1.0 - (1.0 - self.model.num_timesteps / steps)
+        fraction = 1.0 - (1.0 - self.model.num_timesteps / steps)
         low, high = settings.exploration_final_eps, settings.exploration_initial_eps
-        return low if done > 1.0 else high + done * (low - high)
+        return low if fraction > 1.0 else high + fraction * (low - high)
 
     def update(self) -> dict[str, float]:
         model, venv = self.model, self.envs.venv
@@ -542,13 +542,13 @@ def sequential_scores(
     envs = np.arange(len(columns))
     order = np.zeros(columns.shape[:-1])  # the earlier picked, the larger
     best = None
-    for left in range(picks, 0, -1):
+    for rank in range(picks, 0, -1):
         value = score(columns, best).cpu().numpy()
         if np.isnan(value).any():
             return np.asarray(value)  # NaN, which `priorities_of` refuses
         value[order > 0] = -np.inf
         first = value.argmax(axis=-1)
-        order[envs, first] = left
+        order[envs, first] = rank
         best = torch.from_numpy(first).to(columns.device)
         columns[envs, best, picked] = 1.0
     return np.where(order > 0, order, -ranks(value))

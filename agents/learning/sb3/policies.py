@@ -64,7 +64,7 @@ class FleetColumns(BaseFeaturesExtractor):
         """Return a network from flat columns to the mean priority of each action, (B, A·N); with
         `standardized`, these have mean 0 and standard deviation .5 over all of them."""
         scores = self.scores(actions)
-        return nn.Sequential(scores, _Standardized()) if self.standardized else scores
+        return nn.Sequential(scores, _Standardization()) if self.standardized else scores
 
     def value(self, actions: int = 0) -> nn.Module:
         """Return a network from flat columns, followed by an action (B, A·N) if A > 0, to the value
@@ -121,7 +121,7 @@ class PickedScores:
         return self._network.together(mean, self._deep, self._linear).mean(-1)
 
 
-class _Standardized(nn.Module):
+class _Standardization(nn.Module):
     """Priorities in units of their spread over the sources. Their order alone counts, and without
     this nothing keeps them on the scale of the noise with which actions are explored."""
 
@@ -264,9 +264,9 @@ def policy_arguments(env: Any, hidden: int = 32, standardized: bool = False) -> 
             f"task has {task.n} sources with {', '.join(task.features)}; remove wrappers that "
             "flatten, stack or change observations"
         )
-    known = {"shown": shown[:columns], "budget": task.budget, "period": task.sources.period}
+    arguments = {"shown": shown[:columns], "budget": task.budget, "period": task.sources.period}
     return {
         "features_extractor_class": FleetColumns,
-        "features_extractor_kwargs": {**known, "hidden": hidden, "standardized": standardized},
+        "features_extractor_kwargs": {**arguments, "hidden": hidden, "standardized": standardized},
         "net_arch": [],
     }

@@ -66,13 +66,13 @@ class LagrangeQ(Tabular[LagrangeQSettings]):
         self, state: IntArray, action: IntArray, reward: FloatArray, next_state: IntArray
     ) -> None:
         i, settings, cost = self.sources, self.settings, self.arms.cost
-        spent = action * cost
+        charge = action * cost
         best = np.where(self.visited(next_state), self.q[i, next_state], -np.inf).argmax(axis=-1)
-        for table, paid, first in (
-            (self.q, reward - spent * self.multiplier, settings.learning_rate),
-            (self.activity, spent, settings.activity_learning_rate),
+        for table, payoff, first in (
+            (self.q, reward - charge * self.multiplier, settings.learning_rate),
+            (self.activity, charge, settings.activity_learning_rate),
         ):
-            target = paid + table[i, next_state, best] - self.reference(table)
+            target = payoff + table[i, next_state, best] - self.reference(table)
             step = self.step_size(first, state, action)
             self.add(table, state, action, step * (target - table[i, state, action]))
         # Clipped to the possible range: early estimates can be far outside.
@@ -80,7 +80,7 @@ class LagrangeQ(Tabular[LagrangeQSettings]):
         excess = float(activity.sum() / cost.sum()) - self.arms.activation_fraction
         self.largest = np.maximum(self.largest, np.abs(reward).max(axis=0))
         limit = float((self.largest / cost).max())
-        self.paid += np.abs(reward).sum(), spent.sum()
+        self.paid += np.abs(reward).sum(), charge.sum()
         unit = float(self.paid[0] / self.paid[1]) if self.paid[1] > 0 else 0.0
         change = self.multiplier_step_size(settings.multiplier_learning_rate) * unit * excess
         self.multiplier = np.clip(self.multiplier + change, -limit, limit)

@@ -27,7 +27,7 @@ class PlugInSettings(TabularSettings):
     prior_visits: float = 1.0  # weight of the source's other states in the estimate of one state
 
 
-class _Estimated(Tabular[T]):
+class _ChainPlanner(Tabular[T]):
     """Base class of learners that plan with estimates of every source's chain."""
 
     estimates_index = True
@@ -55,10 +55,10 @@ class _Estimated(Tabular[T]):
     @property
     def index(self) -> FloatArray:
         if self._index is None:
-            self._index = self._planned(0.0)
+            self._index = self._plan(0.0)
         return self._index
 
-    def _planned(self, bonus: FloatArray | float) -> FloatArray:
+    def _plan(self, bonus: FloatArray | float) -> FloatArray:
         """Return the indices of the estimated chains, with a bonus on the rewards, (N, S, 2).
 
         Each pair of state and action counts `prior_visits` visits more, whose reward and next state
@@ -78,7 +78,7 @@ class _Estimated(Tabular[T]):
         return chain_index(law, reward + bonus, self.arms.cost, gamma)
 
 
-class PlugIn(_Estimated[PlugInSettings]):
+class PlugIn(_ChainPlanner[PlugInSettings]):
     """Crawls by the Whittle index of the chain that was estimated for each source, ε-greedily.
 
     The state is the age, as in the other tabular learners; that it grows by one and is reset by a
@@ -103,7 +103,7 @@ class UCWhittleSettings(PlugInSettings):
     confidence: float = 1.0  # of the bonus, in mean rewards of a crawl
 
 
-class UCWhittle(_Estimated[UCWhittleSettings]):
+class UCWhittle(_ChainPlanner[UCWhittleSettings]):
     """`PlugIn` that explores by optimism in the place of random steps.
 
     While it learns, the reward of every pair of state and action is raised by
@@ -122,7 +122,7 @@ class UCWhittle(_Estimated[UCWhittleSettings]):
         mean = float(self.rewards[..., 1].sum()) / crawls
         steps = np.log(np.maximum(self.visits.sum(axis=(1, 2)), 1.0))[:, None, None]
         bonus = self.settings.confidence * mean * np.sqrt(steps / (self.visits + 1.0))
-        self._index = self._planned(bonus)
+        self._index = self._plan(bonus)
         metrics = super().update()
         self._index = None
         return metrics

@@ -15,7 +15,7 @@ from agents.inference.ping_likelihood import (
     compare,
     has_ceased,
 )
-from agents.inference.pings import PRECISIONS, no_change, passed
+from agents.inference.pings import PRECISIONS, no_change, odds_after
 
 
 def integrals(shape, rate, likelihood):
@@ -253,7 +253,7 @@ def test_the_odds_of_a_change_of_the_fleet_are_those_of_all_times_of_it():
     logs, chance = rng.normal(0, 1, (9, 4)), np.array([0.1, 0.2, 0.3, 0.4])
     odds = no_change((4,))
     for log in logs:
-        odds = passed(odds, hazard)
+        odds = odds_after(odds, hazard)
         compare(log, chance, odds)
     ratios = np.exp(logs) / (np.exp(logs) @ chance)[:, None]
     expected = sum(hazard / 4 * ratios[k:].prod(axis=0) for k in range(9))

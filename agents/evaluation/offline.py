@@ -25,6 +25,7 @@ from crawl_env.extras import missing
 from crawl_env.files.atomic import write_text
 
 NAMESPACE = "ephemeral-crawl"
+_INFOS = ("crawled", "collected")  # of the info of a step, for learners that value single sources
 _VERSION = "0.5.4"  # of Minari, whose layout this is
 
 
@@ -35,6 +36,7 @@ class Episode(NamedTuple):
     observations: NDArray[np.float32]  # (H + 1, N, F)
     actions: NDArray[np.float32]  # (H, N) priorities in [−1, 1]
     rewards: NDArray[np.float64]  # (H,) utility
+    infos: dict[str, NDArray[Any]]  # (H + 1, N) each
 
 
 def record(
@@ -47,7 +49,8 @@ def record(
     """Record a policy on the training runs of a task as a data set in Minari's format.
 
     Episodes are the runs 0, 1, … of the split "train", so that no test run is in the data. The
-    observations are those of the environment of the task's id. The same call writes the same bytes.
+    observations are those of the environment of the task's id, and the infos what each step crawled
+    and collected, by source. The same call writes the same bytes.
 
     Arguments:
         task: id or name of a task of the benchmark.
@@ -85,7 +88,8 @@ def record(
             group.attrs.update({"id": number, "seed": episode.seed, "total_steps": steps})
             group["observations"], group["actions"] = episode.observations, episode.actions
             group["rewards"] = episode.rewards
-            group.create_group("infos")  # empty, as Minari writes it if infos are not recorded
+            for key, values in episode.infos.items():
+                group[f"infos/{key}"] = values
             group["terminations"] = np.zeros(steps, dtype=bool)
             group["truncations"] = np.arange(steps) == steps - 1
     size = (place / "main_data.hdf5").stat().st_size
@@ -102,8 +106,8 @@ def _episodes(task: BenchmarkTask, policy: str, episodes: int, random: float) ->
         seed = task.seed("train", run)
         env = CrawlEnv(**{**task.arguments_of("train", run), "horizon": horizon})
         agent, state, rng = make(policy, env, seed=seed), None, np.random.default_rng(seed)
-        observation, _ = env.reset(seed=seed)
-        observations, actions, rewards = [observation], [], []
+        observation, info = env.reset(seed=seed)
+        observations, actions, rewards, infos = [observation], [], [], [info]
         for _ in range(horizon):
             action, state = agent.predict(observation, state)
             if rng.random() < random:
@@ -111,10 +115,17 @@ def _episodes(task: BenchmarkTask, policy: str, episodes: int, random: float) ->
             elif action.shape != env.action_space.shape:  # of a policy that does not look
                 action = np.stack([action, np.full_like(action, -1)])
             actions.append(np.asarray(action, dtype=np.float32))
-            observation, reward, *_ = env.step(actions[-1])
+            observation, reward, _, _, info = env.step(actions[-1])
             observations.append(observation)
+            infos.append(info)
             rewards.append(float(reward))
-        yield Episode(seed, np.stack(observations), np.stack(actions), np.array(rewards))
+        yield Episode(
+            seed,
+            np.stack(observations),
+            np.stack(actions),
+            np.array(rewards),
+            {key: np.stack([info[key] for info in infos]) for key in _INFOS},
+        )
 
 
 def _metadata(

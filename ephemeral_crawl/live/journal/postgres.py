@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -104,10 +105,13 @@ class PostgresJournal(SqlJournal):
         parameters = {**_CONNECTION, **psycopg.conninfo.conninfo_to_dict(self._address)}
         connection = psycopg.connect(**parameters, autocommit=True)
         (session,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (None,)
+        lock = _in_schema("LOCK TABLE journal IN EXCLUSIVE MODE", self._schema)
         if session == connection.info.backend_pid:
             connection.execute(f"{_SESSION}; {self._limit('SESSION')}".encode())
+            self._start = b"BEGIN; " + lock
         else:  # a pooler, whose sessions others use, too
             connection.prepare_threshold = None
+            self._start = f"BEGIN; {self._limit('LOCAL')}; ".encode() + lock
         self._connection = connection
         return connection
 
@@ -219,8 +223,7 @@ class PostgresJournal(SqlJournal):
         connection = self._use()
         try:
             # Others can read, but not write; parameters would need a round trip each.
-            lock = self._in_schema("LOCK TABLE journal IN EXCLUSIVE MODE")
-            connection.execute(f"BEGIN; {self._limit('LOCAL')}; {lock}".encode())
+            connection.execute(self._start)
         except psycopg.Error:  # or the transaction would stay open, and refuse everything
             if not connection.closed:
                 connection.execute("ROLLBACK")
@@ -228,8 +231,7 @@ class PostgresJournal(SqlJournal):
         return connection
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        # No statement has another ? or a %.
-        query = self._in_schema(statement).replace("?", "%s").encode()
+        query = _in_schema(statement, self._schema)
 
         def attempt() -> list[tuple[Any, ...]]:
             cursor = self._use().execute(query, parameters or None)
@@ -242,10 +244,6 @@ class PostgresJournal(SqlJournal):
             return self._patiently(attempt)
         except psycopg.errors.LockNotAvailable:
             raise StoreLocked(self.name, self._patience) from None
-
-    def _in_schema(self, statement: str) -> str:
-        """Return a statement with the names of the tables in full."""
-        return _NAMED.sub(rf'\1 "{self._schema}".\2', statement)
 
     def again(self) -> Self:
         return type(self)(self._full_address, patience=self._patience)
@@ -266,6 +264,13 @@ class PostgresJournal(SqlJournal):
     def __del__(self) -> None:
         if hasattr(self, "_connection"):
             self.close()
+
+
+@lru_cache
+def _in_schema(statement: str, schema: str) -> bytes:
+    """Return a statement as psycopg takes it, with the names of the tables in full."""
+    named = _NAMED.sub(rf'\1 "{schema}".\2', statement)
+    return named.replace("?", "%s").encode()  # no statement has another ? or a %
 
 
 def _split_address(address: str) -> tuple[str, str]:

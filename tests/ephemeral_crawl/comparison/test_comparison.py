@@ -261,6 +261,8 @@ def test_next_crawls_follow_from_the_last_ones(tmp_path):
     assert plan.first[-1] == plan.interval[-1]
     limited = Schedule(Task(FLEET, budget=1), longest=8.0, since=np.array([1.0, 2.0, 7.0]))
     assert limited.first[2] == 1.0
+    late = Schedule(Task(FLEET, budget=1), longest=8.0, since=np.full(3, 9.0))
+    assert late.first.max() == 0.0  # all are due, though the budget pays for one of them
     for text, message in (
         ("source,since\na,-1\nb,1\nc,\nd,\n", "since of a is -1"),
         ("source,since\na,1\n", "lacks 3 of the sources"),

@@ -85,6 +85,8 @@ def test_a_tiny_log_by_hand():
     assert played.frequency.tolist() == [0.75, 0.25]
     assert (played.fetched, played.never, played.cost) == (3, 0, 1)
     assert played.delay == pytest.approx((0.5 + 0.5 + 0.75) / 3)
+    longer = {**arguments, "sources": fleet.replaced(period=2.0)}  # a at 0 and 2
+    assert play(Rollout("oldest-first", longer), trace, 2).delay == pytest.approx(1.5)
 
 
 @given(data=st.data())

@@ -14,8 +14,8 @@ from agents.theory.task_bound import task_bound
 from crawl_env import ItemLog, Sources, Task
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import indexing
-from ephemeral_crawl.comparison.events import Events
-from ephemeral_crawl.comparison.present import Measurement, Present, equal, since_last_crawl
+from ephemeral_crawl.comparison.events import Events, Results
+from ephemeral_crawl.comparison.present import Equal, Measurement, Present, equal, since_last_crawl
 from ephemeral_crawl.comparison.report import against, collects, equal_utility, equals, limit
 from ephemeral_crawl.comparison.sample import Sample, sample
 from ephemeral_crawl.comparison.schedule import Schedule, clock
@@ -108,6 +108,22 @@ def test_an_answer_says_what_present_intervals_collect_where_nothing_is_certain(
     intervals = Present("present intervals", np.array([0.5, 0.25, 0.0]))
     said = equals(intervals, None, "whittle", part=0.5571)
     assert said.startswith("; your present rule collects 56% (it is not certain")
+    now = Measurement(4, 12, 4, 12)
+    saves = [
+        "fewer fetches"
+        in equals(intervals, Equal(now, now, now._replace(cost=cost)), "whittle", 0.5)
+        for cost in (3.0, 3.99)
+    ]
+    assert saves == [True, False]
+
+
+def test_references_and_checks_are_no_policies_to_recommend():
+    def reward(run):
+        return Estimate(run, run, run)
+
+    events = SimpleNamespace(references=("clairvoyant",), checks=("exact",), reward=reward)
+    runs = {"static": 1.0, "clairvoyant": 8.0, "whittle": 2.0, "exact": 9.0}
+    assert list(Results(events, {3.0: runs}).peers(3.0)) == ["whittle", "static"]
 
 
 def test_a_present_rule_is_read_from_a_table(tmp_path):

@@ -178,6 +178,23 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
         assert reward[0][500:].tolist() != reward[1][500:].tolist()
 
 
+def test_signals_are_fitted_to_the_pings_before_the_split(tmp_path, monkeypatch):
+    log, path, fitted = ItemLog.from_csv(EXAMPLE), tmp_path / "pings.csv", []
+    sent = [f"{log.names[i]},{t:.3f}" for i, t in zip(log.source, log.published, strict=True)]
+    path.write_text("\n".join(["source,time", *sent]), encoding="utf-8")
+
+    def with_signals(fleet, items, pings):
+        fitted.append((pings.time.min(), pings.time.max(), items.published.max()))
+        return fleet, ()
+
+    monkeypatch.setattr("ephemeral_crawl.replay.split._with_signals", with_signals)
+    options = Log(items=EXAMPLE, signals=path, decay_rate=0.12, train_until="1000")
+    found = options.split(None, 1.0)
+    (_, last, last_item), (first, *_) = fitted  # of the fleet, and of the one that is refitted
+    assert max(last, last_item) < 1000.0 <= first
+    assert found.pings.time.min() == first
+
+
 def test_the_scheduler_is_told_what_its_crawls_found_and_no_more(monkeypatch):
     """What it is told, step by step, follows from its own leases and the log."""
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 300)

@@ -213,7 +213,7 @@ GAPS = Part(
                 Across(
                     "utility",
                     (mean("difference"), mean("at")),
-                    lambda found, at: f"{found.mean:+.3f} at {at.mean:.3g}",
+                    lambda difference, at: f"{difference.mean:+.3f} at {at.mean:.3g}",
                 ),
             ),
             where={"decay": SHOWN},

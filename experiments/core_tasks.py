@@ -252,7 +252,7 @@ class CoreTasks(PartsStudy, ParallelStudy):
                 Table(
                     "Mean scores",
                     {"task": "task"},
-                    (Across("agent", (score,), lambda found: f"{found:.3f}"),),
+                    (Across("agent", (score,), lambda number: f"{number:.3f}"),),
                 ),
                 best_sets,
             ),

@@ -54,6 +54,7 @@ class Facts(NamedTuple):
     imports: list[ast.Import | ast.ImportFrom]
     classes: list[str]
     searches: bool
+    variables: frozenset[str]
 
 
 @cache
@@ -62,7 +63,13 @@ def facts_of(file):
     nodes = list(ast.walk(tree))
     imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
-    return Facts(imports, classes, searches_in(nodes))
+    names = [node.id for node in nodes if isinstance(node, ast.Name) and is_stored(node)]
+    names += [node.arg for node in nodes if isinstance(node, ast.arg)]
+    return Facts(imports, classes, searches_in(nodes), frozenset(names))
+
+
+def is_stored(name):
+    return isinstance(name.ctx, ast.Store)
 
 
 # Packages and single modules from the ground up: each imports only what stands before it. Those
@@ -235,6 +242,14 @@ def test_no_two_classes_of_a_package_have_one_name():
         names = [name for file in (ROOT / top).rglob("*.py") for name in facts_of(file).classes]
         repeated = {name for name in names if names.count(name) > 1}
         assert repeated <= set(SHARED), f"{top}: rename one of each"
+
+
+def test_variables_are_named_by_what_they_hold():
+    """Not by what was done to it: `found` may be a solution, a status or a list of addresses."""
+    participles = {"asked", "chosen", "found", "kept", "made", "said", "taken", "wanted"}
+    for top in ("crawl_env", "agents", "ephemeral_crawl", "experiments"):
+        for file in (ROOT / top).rglob("*.py"):
+            assert not participles & facts_of(file).variables, f"{file}: name what it is"
 
 
 def test_commands_and_studies_do_not_import_each_other_in_circles():

@@ -78,7 +78,7 @@ class Feeds:
         self.fetches = np.zeros(n, np.int64)
         self.blocks = max(1, round((self.end - self.start) / self.block))
         self.collected = np.zeros(self.blocks)
-        self.found = 0.0  # worth when published
+        self.fetched_worth = 0.0  # worth when published
         self.delay = 0.0  # of it: worth × seconds
 
     @property
@@ -106,7 +106,7 @@ class Feeds:
                 int((now - self.start) / (self.end - self.start) * self.blocks), self.blocks - 1
             )
             self.collected[part] += float((worths[live] * np.exp(-self.decay * age)).sum())
-            self.found += float(worths[live].sum())
+            self.fetched_worth += float(worths[live].sum())
             self.delay += float((worths[live] * age).sum())
         return times, worths
 
@@ -121,7 +121,7 @@ class PlayRun(NamedTuple):
 
     collected: Floats  # (W,) worth, by block
     fetches: Floats  # (N,)
-    found: float  # worth of what was fetched, when it was published
+    fetched_worth: float  # of what was fetched, when it was published
     delay: float  # seconds from publication to fetch, mean over that worth; NaN if none
 
 
@@ -141,8 +141,8 @@ def played(feeds: Feeds, name: str, per_hour: float) -> PlayRun:
         by_intervals(feeds, name.removeprefix(AS_IT_IS))
     else:
         by_rule(feeds, per_hour, name)
-    delay = feeds.delay / feeds.found if feeds.found else math.nan
-    return PlayRun(feeds.collected, feeds.fetches.astype(float), feeds.found, delay)
+    delay = feeds.delay / feeds.fetched_worth if feeds.fetched_worth else math.nan
+    return PlayRun(feeds.collected, feeds.fetches.astype(float), feeds.fetched_worth, delay)
 
 
 def by_scheduler(feeds: Feeds, per_hour: float, pings: list[tuple[float, int]]) -> None:

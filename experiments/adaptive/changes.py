@@ -67,8 +67,8 @@ DRIFT_ENTRANTS = [
     entrant(FLOOR),
     named(FROZEN, entrant(REFERENCE)),
     *(
-        named(f"thompson, keeps {kept:g}", entrant(THOMPSON, retention=kept))
-        for kept in (*KEPT, *OFF)
+        named(f"thompson, keeps {share:g}", entrant(THOMPSON, retention=share))
+        for share in (*KEPT, *OFF)
     ),
     named("thompson, cusum", entrant(THOMPSON, "drifting")),
     named(LEARNS, entrant(THOMPSON, "forgetting")),
@@ -126,7 +126,7 @@ DRIFT = played(
             x="case",
             y=lambda data, case: Estimate(*[_SHARE(data, case).mean] * 3),
             line="entrant",
-            only=(FROZEN, *(f"thompson, keeps {kept:g}" for kept in KEPT), LEARNS),
+            only=(FROZEN, *(f"thompson, keeps {share:g}" for share in KEPT), LEARNS),
             where=RUN,
             labels=("", f"relative to {CLAIRVOYANT}, %"),
             style="o",
@@ -183,8 +183,8 @@ REGIME_ENTRANTS = [
     entrant(CLAIRVOYANT),
     entrant(FLOOR),
     named(FROZEN, entrant(REFERENCE)),
-    *(named(f"thompson, keeps {kept:g}", entrant(THOMPSON, retention=kept))
-      for kept in (1.0, 0.99, 0.9)),
+    *(named(f"thompson, keeps {share:g}", entrant(THOMPSON, retention=share))
+      for share in (1.0, 0.99, 0.9)),
     named("thompson, cusum", entrant(THOMPSON, "drifting")),
     named(f"thompson, {_LEARNS}", entrant(THOMPSON, "forgetting")),
     *(named(f"self-tuning, {words}", entrant(TUNING, estimator, "sums", **own))
@@ -364,7 +364,7 @@ REGIMES = played(
             {"entrant": "agent"},
             (
                 Column("steps until recovered", recovered, _steps),
-                Column("lost in a regime, steps", lag, lambda found: plain(found, 1)),
+                Column("lost in a regime, steps", lag, lambda steps: plain(steps, 1)),
                 Column("relative", relative(CLAIRVOYANT)),
                 Column("score", score(CLAIRVOYANT), plain),
             ),

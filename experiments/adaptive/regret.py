@@ -232,10 +232,10 @@ PART = played(
                 Column(
                     "lost, steps",
                     lambda data, case: statistics.mean(lost(data, case)[:, -1]),
-                    lambda found: plain(found, 1),
+                    lambda steps: plain(steps, 1),
                 ),
-                Column("exponent", growth, lambda found: plain(found, 2)),
-                Column("… of doublings", growth_of_steps, lambda found: plain(found, 2)),
+                Column("exponent", growth, lambda number: plain(number, 2)),
+                Column("… of doublings", growth_of_steps, lambda number: plain(number, 2)),
             ),
             each=("case",),
             where=RUN,

@@ -126,8 +126,8 @@ def test_two_feeds_by_hand():
     by_hand = [22 * 3 / 2 + 22 * each, 22 * 3 / 2 + 23 * each]  # before hour 55, and from then on
     assert found.collected.tolist() == pytest.approx(by_hand)
     assert feeds.total == 45 * 4.0
-    assert found.found == 44 * 3.0 + 45 * 1.0
-    assert found.delay == pytest.approx((44 * 3 * 1.5 + 45 * 0.5) / found.found * HOUR)
+    assert found.fetched_worth == 44 * 3.0 + 45 * 1.0
+    assert found.delay == pytest.approx((44 * 3 * 1.5 + 45 * 0.5) / found.fetched_worth * HOUR)
 
 
 def test_fewer_fetches_are_enough_only_as_far_as_all_more_are():

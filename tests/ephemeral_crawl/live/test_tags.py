@@ -179,6 +179,9 @@ def test_no_source_of_a_tag_is_leased_beyond_its_maximum():
     assert "when the maximum of its tag a leaves budget" in live.explain("a1999").reason
     live.release(lease.id)
     assert len(live.lease(50)) == 1
+    clock.now += 24.0 * HOUR
+    later = [lease.source[0] for _ in range(20) for lease in live.lease(50)]
+    assert later.count("a") == 10  # what the maximum of an hour allows, however long nobody asked
     live.limit_tag("a")
     assert len(live.lease(50)) == 50
 

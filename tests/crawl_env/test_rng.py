@@ -24,7 +24,9 @@ def test_a_stream_is_determined_by_seed_and_name_and_fresh_without_a_seed():
 
 @pytest.mark.parametrize("seed", ["7", -1, 1.5, [1], True])
 def test_what_is_no_seed_is_named(seed):
-    uses = CrawlEnv().reset, CrawlVectorEnv(2).reset, partial(generator, stream="policy")
+    uses = [CrawlEnv().reset, partial(generator, stream="policy")]
+    if seed != [1]:  # of which a vector environment says more
+        uses.append(CrawlVectorEnv(2).reset)
     for use in uses:
         with pytest.raises(
             ValueError, match=r"seed is .*; it must be a whole number of at least 0"

@@ -69,6 +69,11 @@ class ScoreTable:
     settings: dict[str, str] = field(default_factory=dict)
 
     @cached_property
+    def number(self) -> int:
+        """Number of runs of all agents on all tasks."""
+        return sum(len(runs) for by_task in self.runs.values() for runs in by_task.values())
+
+    @cached_property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(task for runs in self.runs.values() for task in runs))
 

@@ -50,7 +50,7 @@ def write(report: Report, tables: dict[int, ScoreTable], suite: Suite) -> None:
     report.heading("Learning agents")
     with report.details("How learners are trained and compared, and what counts as failed"):
         report.paragraph(_HOW)
-    most = max(tables, key=lambda budget: (len(tables[budget].runs), budget))  # of the learners
+    most = max(tables, key=lambda budget: (tables[budget].number, budget))
     for budget, table in sorted(tables.items(), reverse=True):
         _budget(report, table, beside=budget == most)
     report.heading("Agents above their bound")

@@ -306,9 +306,9 @@ class WarpedClient(Client):
         super().__init__(**{"allow_private": True, **options})
         self._loop = loop
 
-    async def get(self, url: str, etag: str = "", modified: str = "") -> Response:
+    async def _ask(self, url: str, headers: dict[str, str], form: bytes | None = None) -> Response:
         with self._loop.request():
-            return await super().get(url, etag, modified)
+            return await super()._ask(url, headers, form)
 
 
 async def _tell(

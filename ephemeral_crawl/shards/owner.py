@@ -133,7 +133,7 @@ def _move_hosts(stores: Sequence[Scheduler]) -> None:
     to."""
     for i, store in enumerate(stores):
         for host in store.paused_hosts():
-            if (home := owner_of(host, len(stores))) != i:
+            if not store.count(host=host) and (home := owner_of(host, len(stores))) != i:
                 stores[home].pause(host=host)
                 store.resume(host=host)
         homes: dict[int, dict[str, float]] = {}

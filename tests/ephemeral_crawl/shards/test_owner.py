@@ -156,3 +156,18 @@ def test_pauses_of_hosts_go_where_the_hosts_belong(tmp_path):
             assert sorted(store.paused_hosts()) == sorted(x for x in names if owner_of(x, 2) == k)
     assert 0 < len(stores[0].paused_hosts()) < 4
     assert sum(store.status().paused for store in stores) == 2
+
+
+def test_a_paused_host_stays_paused_where_its_sources_are():
+    """Sources that are no URLs have shards of their own, whatever their host."""
+    stores = [Scheduler(":memory:", budget="10/h") for _ in range(2)]
+    home = owner_of("example.org", 2)
+    name = next(name for name in map(str, range(99)) if owner_of(name, 2) != home)
+    for store in stores:
+        store.add(name, host="example.org")
+        store.pause(host="example.org")
+        store.add("https://example.com/" if store is stores[home] else "b")
+    stores[home].remove(name)
+    list(divide_anew(stores))
+    assert stores[1 - home].paused_hosts() == ["example.org"]
+    assert all(lease.source != name for store in stores for lease in store.lease(limit=9))

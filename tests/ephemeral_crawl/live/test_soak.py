@@ -131,21 +131,28 @@ def test_a_failure_does_not_shorten_the_least_interval():
     assert len(scheduler.lease()) == 1
 
 
-def test_no_time_is_lost_when_the_clock_is_set_back(tmp_path):
-    """Another process, which notices the next time the clock is set, would catch up with it."""
-    clock, steady = Clock(), Clock()
+def two_processes(tmp_path, steady):
+    """Return two schedulers of one store, with two sources of one host, and a function that waits
+    and sets the clock; `steady`: which of them have another clock, which cannot be set."""
+    clock, unset = Clock(), Clock()
     Scheduler(tmp_path / "crawl.db", budget="60/h", clock=clock).close()
-    one, other = (Scheduler(tmp_path / "crawl.db", clock=clock) for _ in range(2))
-    for live in (one, other):
-        live._ledger.clock.steady = steady
+    both = [Scheduler(tmp_path / "crawl.db", clock=clock) for _ in range(2)]
+    for k in steady:
+        both[k]._ledger.clock.steady = unset
+    both[0].limit_host("h", "10min")
+    both[0].add_many({"source": name, "host": "h"} for name in "ab")
+    both[1].status()
 
     def wait(seconds, by=0.0):
         clock.now += seconds + by
-        steady.now += seconds
+        unset.now += seconds
 
-    one.limit_host("h", "10min")
-    one.add_many({"source": name, "host": "h"} for name in "ab")
-    other.status()
+    return *both, wait
+
+
+def test_no_time_is_lost_when_the_clock_is_set_back(tmp_path):
+    """Another process, which notices the next time the clock is set, would catch up with it."""
+    one, other, wait = two_processes(tmp_path, steady=(0, 1))
     wait(300, -DAY)
     one.report(one.lease()[0].id)
     wait(300, DAY / 2)
@@ -158,18 +165,7 @@ def test_no_time_is_lost_when_the_clock_is_set_back(tmp_path):
 
 def test_who_has_lost_time_is_not_overtaken(tmp_path):
     """Of two processes one cannot tell time that has passed from a clock that was set back."""
-    clock, steady = Clock(), Clock()
-    Scheduler(tmp_path / "crawl.db", budget="60/h", clock=clock).close()
-    one, other = (Scheduler(tmp_path / "crawl.db", clock=clock) for _ in range(2))
-    other._ledger.clock.steady = steady
-
-    def wait(seconds, by=0.0):
-        clock.now += seconds + by
-        steady.now += seconds
-
-    one.limit_host("h", "10min")
-    one.add_many({"source": name, "host": "h"} for name in "ab")
-    other.status()
+    one, other, wait = two_processes(tmp_path, steady=(1,))
     wait(300, -DAY)
     one.report(one.lease()[0].id)
     wait(590)

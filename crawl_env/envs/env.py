@@ -41,8 +41,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     `budget_rule="average"` only sources of priority ≥ 0 are crawled. The wrappers
     `SequentialSelection` and `SubsetAction` (crawl_env.envs.wrappers) have discrete actions.
 
-    With `look_cost` it is `Box` (−1, 1, (2, N)): a priority for a crawl of each source, then for a
-    look at it, all of which are taken in one order. An action (N,) is one without looks.
+    With `look_cost` it is `Box` (−1, 1, (2, N)): the first row has the priorities of crawls, the
+    second those of looks, and both are ranked together. An action of shape (N,) takes no looks.
 
     ## Observation Space
     `Box` (N, F), float32: a row for each source and a column for each of `features`, in order.
@@ -71,39 +71,41 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `pings` | number of pings in the last step | 0 | ∞ | 1 |
     | `pings_aged` | Σ e^{−μ·age} over the pings since the last crawl; with a delay see Signals | 0 | ∞ | 1 |
     | `backlog` | items that wait to be indexed, the same in every row | 0 | ∞ | s or 1 |
-    | `topic` | number of the source's topic, see `Sources`; without labels, of the source | 0 | ∞ | 1 |
-    | `rate` | arrival rate of the next step, items / time, for references: no crawler knows it | 0 | ∞ | median of Λ |
+    | `topic` | number of the source's topic, see `Sources`; the source's own number without labels | 0 | ∞ | 1 |
+    | `rate` | arrival rate of the next step, items / time; for references, since no crawler knows it | 0 | ∞ | median of Λ |
     | `steps_left` | steps of the batch after this one, the same in every row; 0 without a deadline | 0 | ∞ | ΣC/M |
-    | `seen` | steps since the last crawl or look; 0: this observation has what a look shows | 0 | ∞ | ΣC/M |
-    | `shown` | uncollected utility that the looks of the last step show; 0 where there was none | 0 | ∞ | u |
-    | `known` | of the items collected in the last step, those whose story had been paid; 0 without `Stories` | 0 | ∞ | 1 |
-    | `content` | uncollected utility of the sources that are observed; 0 for the others, about which it tells nothing | 0 | ∞ | u |
+    | `seen` | steps since the last crawl or look; 0: a look shows the content in this observation | 0 | ∞ | ΣC/M |
+    | `shown` | uncollected utility that a look in the last step shows; 0 where there was none | 0 | ∞ | u |
+    | `known` | number of items collected in the last step whose story had been paid before; 0 without `Stories` | 0 | ∞ | 1 |
+    | `content` | uncollected utility of the sources that are observed; 0 for the others, whatever they have | 0 | ∞ | u |
 
     `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s).
     The map is strictly increasing, within (−1, 1), or [0, 1) if x ≥ 0: s becomes .41, 10 s
     .71 and 100 s .82, and the age 10⁹ becomes .95 at s = 4. `Task.natural` inverts the map. Agents
-    apply it, so that they select as without `scaled`, but for the rounding to float32 stated there.
+    apply this inverse, so that they select the same sources with and without `scaled`, up to the
+    rounding to float32 that is described there.
 
-    In the scales, ΣC/M is the number of steps, at least 1, in which every source can be crawled
-    once, T is the period, and s, of `backlog`, is the rate of the engine if it is finite. Medians
-    are over the sources of positive parameter, or of an example if fleets are drawn at reset. u is
-    the median ceiling (mean utility of a source never crawled) if the features include `value`,
-    `rate` or a parameter other than `cost`, and 1 otherwise, so that scales do not reveal
-    parameters which the crawler does not know.
+    The scales are defined as follows. ΣC/M is the number of steps, at least 1, in which every
+    source can be crawled once. T is the period. The scale of `backlog` is the rate of the engine if
+    it is finite, else 1. Medians are over the sources whose parameter is positive; if fleets are
+    drawn at reset, they are those of an example. u is the median ceiling (mean utility of a source
+    never crawled) if the features include `value`, `rate` or a parameter other than `cost`.
+    Otherwise u is 1, so that scales do not reveal parameters which the crawler does not know.
 
-    The features from `harvest_number` to `harvest_age_log` are the sufficient statistics of a regression of ln w on a, whose slope
-    is −μ. They, `items` and `changed` require arrivals that draw single items, such as
-    "poisson-items", or a log; under deterministic arrivals `items` is the mean number.
+    The features from `harvest_number` to `harvest_age_log` are the sufficient statistics of a
+    regression of ln w on a, whose slope is −μ. They, `items` and `changed` require a log, or arrivals
+    that draw single items, such as "poisson-items". Under deterministic arrivals `items` is the mean
+    number.
 
     ## Rewards
     The reward is the utility collected in this step or, with an indexing engine, indexed in it. A
     payoff changes it:
 
-    - With `payoff=Deadline(steps=D)` items pay at the end of a batch of D steps, decayed to then:
-      the reward is Σ_{i∈S} e^{−μ_iTl}·X_i(t), where l is `steps_left`, the steps of the batch after
-      this one. Batches begin with the episode.
-    - With `payoff=DiminishingReturns(limit=B)` it is Σ_g B(1 − e^{−Y_g/B}), where Y_g is the utility
-      collected in this step from the sources of topic g (`Sources.topics`).
+    - With `payoff=Deadline(steps=D)` items pay the utility that is left of them at the end of a
+      batch of D steps: the reward is Σ_{i∈S} e^{−μ_iTl}·X_i(t), where l is `steps_left`, the number
+      of steps of the batch after this one. The first batch begins with the episode.
+    - With `payoff=DiminishingReturns(limit=B)` the reward is Σ_g B(1 − e^{−Y_g/B}), where Y_g is the
+      utility collected in this step from the sources of topic g (`Sources.topics`).
 
     ## Starting State
     | `start` | state |
@@ -113,8 +115,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `"full"` | no source was ever crawled |
     | `"random"` | ages are uniform on 1 … ⌈N/M⌉ |
 
-    `reset(options={"value": …, "age": …})` sets the state instead, (N,) each. The age is 1 if only
-    `value` is given, and the belief starts at the given value.
+    `reset(options={"value": …, "age": …})` sets the state instead; both are of shape (N,). If only
+    `value` is given, the age is 1. The belief starts at the given value.
 
     ## Episode End
     Episodes never terminate. They are truncated after `horizon` steps, or earlier if `gym.make` is
@@ -122,9 +124,9 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     is repeated from its start when it ends.
 
     ## Info
-    `step` returns a dictionary, and `reset` that of a step without crawls:
+    `step` returns a dictionary with these keys; `reset` returns that of a step without crawls:
 
-    | key | holds | only with |
+    | key | meaning | only with |
     | --- | --- | --- |
     | `crawled` | (N,), whether the source was crawled successfully | |
     | `collected` | (N,), the utility collected | |
@@ -133,35 +135,36 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `failed` | (N,), whether the crawl failed | failure rates |
     | `looked` | (N,), whether the source was looked at | `look_cost` |
     | `known` | (N,), number of items collected whose stories had been paid before | `Stories` |
-    | `engine` | dictionary of what became of the items, see below | an indexing engine |
+    | `engine` | dictionary of what happened to the items, see below | an indexing engine |
 
     ## Arguments
-    `EphemeralCrawlFlat-v0` is the environment with `flat=True, scaled=True`, and
-    `EphemeralCrawlDiscrete-v0` the same with the actions of `SubsetAction`.
+    `EphemeralCrawl-v0` has the defaults below. `EphemeralCrawlFlat-v0` is the environment with
+    `flat=True, scaled=True`, and `EphemeralCrawlDiscrete-v0` is the same with the actions of
+    `SubsetAction`.
 
     | argument | type | default | meaning |
     | --- | --- | --- | --- |
     | `sources` | `Sources`, str, path, dict or callable | `"table1"` | the fleet: an object, or a dictionary of its arguments; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
     | `budget` | float | `1.0` | M > 0, budget units per step |
-    | `budget_rule` | `"step"`, `"average"` | `"step"` | Σ cost ≤ M in every step; or a token bucket: the balance grows by M per step, and sources are selected while it is positive, so that the last selection may leave it negative |
-    | `arrivals` | str, path, dict or object | `None` | the arrival process, see below; None: "deterministic"; "poisson-items" if some source sends signals or there is an engine; else "poisson" with `look_cost` or `unchanged_cost` |
-    | `observed` | bool or (N,) bool | `None` | whether the value of a source is observed; None: of every source without signals, and with `look_cost` of none |
-    | `signals` | `Signals`, str, path or dict | `None` | pings that announce items, see below; None: those of the fleet's columns `recall`, `precision` and `signal_delay`, by default none |
+    | `budget_rule` | `"step"`, `"average"` | `"step"` | "step": Σ cost ≤ M in every step; "average": a token bucket, whose balance grows by M per step; sources are selected while it is positive, so that the last selection may leave it negative |
+    | `arrivals` | str, path, dict or object | `None` | the arrival process, see below; None: "poisson-items" if some source sends signals or there is an engine, else "poisson" with `look_cost` or `unchanged_cost`, else "deterministic" |
+    | `observed` | bool or (N,) bool | `None` | whether the value of each source is observed; None: it is observed of the sources without signals, and of none with `look_cost` |
+    | `signals` | `Signals`, str, path or dict | `None` | pings that announce items, see below; None: those of the fleet's columns `recall`, `precision` and `signal_delay`, if it has them |
     | `engine` | `Engine` or dict | `None` | the indexing engine, see below; None: items are indexed when they are collected |
-    | `payoff` | `Deadline`, `DiminishingReturns` or dict | `None` | how the utility collected becomes reward, see Rewards; None: it is the reward |
+    | `payoff` | `Deadline`, `DiminishingReturns` or dict | `None` | how the collected utility is rewarded, see Rewards; None: the reward is the utility |
     | `features` | sequence of str | `("value",)` | columns of the observation |
     | `flat` | bool | `False` | whether the observation has the shape (N·F,), for libraries that need vectors |
     | `scaled` | bool | `False` | whether unbounded features are mapped to (−1, 1), see Observation Space |
     | `horizon` | int or None | `500` | steps per episode; None: no truncation |
     | `start` | `"fresh"`, `"empty"`, `"full"`, `"random"` | `"fresh"` | starting state |
-    | `per_host` | int | `1` | crawls per step of the sources of one shared host, failed ones included |
+    | `per_host` | int | `1` | maximal number of crawls per step, failed ones included, of the sources that share a host |
     | `look_cost` | float or None | `None` | budget units of a look, see below; None: there are no looks |
-    | `unchanged_cost` | float or None | `None` | budget units of a crawl that finds nothing, see below; None: those of any crawl |
+    | `unchanged_cost` | float or None | `None` | budget units of a crawl that finds nothing, see below; None: it costs as much as any crawl |
     | `render_mode` | `"rgb_array"`, `"human"`, `"ansi"`, None | `None` | pictures, a window, or text |
 
     Arrivals are "deterministic", random, recorded (the path of a log, .csv, .csv.gz or .parquet, or
     a `Trace(log)`), or a custom `ArrivalProcess`. Random arrivals are
-    `Arrivals(rate=…, utility=…, decay=…, sampler=…)`, with short names of the form
+    `Arrivals(rate=…, utility=…, decay=…, sampler=…)`. They have short names of the form
     "poisson[-rate][-utility][-decay][-items]", for example "poisson", "poisson-items" or
     "poisson-drift-lognormal-lomax":
 
@@ -180,16 +183,19 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
 
     The features `items`, `changed` and `harvest_…`, and finite capacities, require single items,
     which Hawkes rates, non-exponential decay and logs always draw. With `Stories(overlap=…, lag=…)`
-    the sources of a topic report the same stories, each of which pays once. A dictionary of a name and
-    parameters stands for an object, for example `{"name": "poisson", "rate": {"name": "drift",
+    the sources of a topic report the same stories, each of which pays once. A dictionary of a name
+    and parameters stands for an object, for example `{"name": "poisson", "rate": {"name": "drift",
     "sigma": 0.2}}`, or `{"name": "trace", "log": "items.csv", "random_start": False}`.
 
-    Agents and beliefs use `arrival_rate` only; `env.unwrapped.world.rate`, (1, N), is the current
-    rate, for evaluation, and the feature `rate` shows it. Arrivals depend on the process and the seed alone, neither on actions nor
-    on what is observed: with the same seed every policy faces the same content. Crawl delays,
-    capacities, failure rates, hosts and topics are parameters of the fleet, see `Sources`. A failed crawl
-    costs as much as a successful one and leaves the content in place. Under deterministic arrivals
-    the content of a source with a capacity is the mean under Poisson arrivals.
+    Arrivals depend on the process and the seed alone, neither on actions nor on what is observed:
+    with the same seed every policy faces the same content. Agents and beliefs use `arrival_rate`
+    only. For evaluation, `env.unwrapped.world.rate`, (1, N), and the feature `rate` have the current
+    rate.
+
+    Crawl delays, capacities, failure rates, hosts and topics are parameters of the fleet, see
+    `Sources`. A failed crawl costs as much as a successful one and leaves the content in place.
+    Under deterministic arrivals the content of a source with a capacity is the mean under Poisson
+    arrivals.
 
     ## Signals
     Sources may announce items by pings (WebSub, sitemaps, webhooks), some of which are false or
@@ -200,17 +206,18 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     ("perfect", "websub", "webhook", "sitemap"; see `Signals`), or the path of a log of pings, which
     is replayed with the log of items that it belongs to.
 
-    Sources without signals, with signals and observed ones can be in one fleet: unobserved is the
-    case r = 0. The belief of a source with signals is its mean value given the times of the crawls
-    and the pings. With τ the time since the crawl, a the age of a ping, and no delay, it is
-    (1 − r)Λξ̄(1 − e^{−μτ})/μ + pξ̄ Σ e^{−μa} = (1 − r)Λξ̄(1 − e^{−μτ})/μ + pξ̄·`pings_aged`. With
-    k = μ + 1/d it is larger by rΛξ̄(1 − e^{−kτ})/k, the mean of the items whose pings are on the
-    way, and the terms of `pings_aged` have the factor (1 − e^{−k(τ − a)})/(1 + μd). At sources of
-    finite capacity only the part without pings is limited.
+    A fleet may mix observed sources, sources with signals and sources without; an unobserved source
+    without signals is the case r = 0. The belief of a source with signals is its mean value given
+    the times of the crawls and the pings. Without delay it is
+    (1 − r)Λξ̄(1 − e^{−μτ})/μ + pξ̄ Σ e^{−μa} = (1 − r)Λξ̄(1 − e^{−μτ})/μ + pξ̄·`pings_aged`, where
+    τ is the time since the crawl and a the age of a ping. With a delay, let k = μ + 1/d. The belief
+    is larger by rΛξ̄(1 − e^{−kτ})/k, the mean of the items whose pings are on the way, and the terms
+    of `pings_aged` have the factor (1 − e^{−k(τ − a)})/(1 + μd). At sources of finite capacity only
+    the part without pings is limited.
 
-    Pings have a random stream of their own. So arrivals are the same with and without signals, and
-    pings do not depend on what is crawled or observed. Signals need arrivals that draw single
-    items. The value cannot be set by `reset(options=…)` then.
+    Pings have a random stream of their own. Arrivals are therefore the same with and without
+    signals, and pings do not depend on what is crawled or observed. Signals need arrivals that draw
+    single items, and exclude setting the value by `reset(options=…)`.
 
     ## Indexing engine
     With `engine=Engine(rate, capacity, discipline, service, threshold)` the items that crawls
@@ -219,45 +226,49 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
 
     1. The crawls collect the items that have utility left.
     2. Those worth less than the threshold κ are refused.
-    3. The others join the queue. Under "fifo" they stand behind those that wait, by number of their
-       source, of one source the newest first; under "value" the queue is ordered by present utility.
+    3. The others join the queue. Under "fifo" they stand behind those that wait, in the order of
+       their sources' numbers, and the newest item of a source first. Under "value" the queue is
+       ordered by present utility.
     4. The engine indexes up to s items from the front of the queue, new ones included.
-    5. Of the rest the first K stay; the others are lost.
-    6. Time passes: waiting items decay like uncollected ones, and leave the queue without utility.
+    5. Of the remaining items the first K stay; the others are lost.
+    6. Time passes: waiting items decay like uncollected ones, and leave the queue when they have no
+       utility left.
 
-    So an engine that is fast enough gives exactly the rewards without one, whatever K is. `backlog`
-    is the number that waits before step 1. `info["engine"]` has arrays (2,), number and utility of
-    the items: `collected`, `refused`, `indexed`, `lost`, `decayed` (while they waited; the number
-    is of those without any utility left) and `backlog` (after step 6), of which collected + the
-    backlog before = refused + indexed + lost + decayed + backlog.
+    An engine that is fast enough therefore gives exactly the rewards without one, whatever K is.
+    The feature `backlog` is the number of items that wait before step 1. `info["engine"]` has arrays
+    of shape (2,), the number and the utility of the items that were `collected`, `refused`,
+    `indexed` or `lost`, that `decayed` while they waited (the number is of those without any utility
+    left), and that are in the `backlog` after step 6. They balance: collected + the backlog before =
+    refused + indexed + lost + decayed + backlog.
 
-    Engines need arrivals that draw single items. "poisson" service has a random stream of its own:
-    what arrives, which pings are sent and what the engine can do depend neither on each other nor
-    on what is crawled. The value cannot be set by `reset(options=…)`.
+    Engines need arrivals that draw single items, and exclude setting the value by
+    `reset(options=…)`. "poisson" service has a random stream of its own: what arrives, which pings
+    are sent and what the engine can do depend neither on each other nor on what is crawled.
 
     ## Looks and cheap crawls
-    With `look_cost=c` a source can be looked at for c budget units, by a HEAD request, say. A look
-    shows the content in the next observation, as if the source were observed then, and collects
-    nothing: `value`, the belief, is the content there, `seen` is 0 and `shown` is the content.
-    Crawls and looks are selected together, in decreasing priority, under one budget; crawl delays
+    With `look_cost=c` a source can be looked at for c budget units, for example by a HEAD request. A
+    look collects nothing, and shows the content in the next observation, as if the source were
+    observed then: the belief `value` and the feature `shown` are the content, and `seen` is 0.
+    Crawls and looks are selected together, in decreasing priority, under one budget. Crawl delays
     and hosts do not limit looks. Looks do not change what arrives.
 
     With `unchanged_cost=c` a crawl of a source that has nothing costs c instead of C, like a
-    conditional GET that is answered by "304 Not Modified". Since this is not known before, a source
-    is skipped if its cost C exceeds the remaining budget; then c or C is deducted, and the next
-    source is tried. So the number of crawls in a step is random, and what is left of the budget of
-    a step, less than C, is lost: `budget_rule="average"` saves it.
+    conditional GET that is answered by "304 Not Modified". Since this is not known in advance, a
+    source is skipped if its full cost C exceeds the remaining budget. Otherwise it is crawled, c or
+    C is deducted, and the next source is tried. The number of crawls in a step is therefore random,
+    and what is left of the budget at its end, less than C, is lost under `budget_rule="step"` and
+    kept under "average".
 
-    Both need random arrivals. Looks need exponential decay, and sources without capacities and
+    Both need random arrivals. Looks also need exponential decay, and sources without capacities and
     signals.
 
     ## Registration
-    Importing `crawl_env` registers the id. Gymnasium 1 loads no plugins, so where the package has
-    not been imported, as in spawned processes (`AsyncVectorEnv(…, context="spawn")`, remote
-    workers) and configuration files, prefix it: `gym.make("crawl_env:EphemeralCrawl-v0")`.
-    `env.spec` can be written as JSON with all arguments but callables and arrivals of a class of
-    one's own, which `to_json` refuses: `gym.make(EnvSpec.from_json(env.spec.to_json()))` makes the
-    same environment.
+    Importing `crawl_env` registers the ids. Gymnasium 1 loads no plugins. Where the package has not
+    been imported, as in spawned processes (`AsyncVectorEnv(…, context="spawn")`, remote workers)
+    and configuration files, prefix the id with it: `gym.make("crawl_env:EphemeralCrawl-v0")`.
+
+    `env.spec` can be written as JSON: `gym.make(EnvSpec.from_json(env.spec.to_json()))` makes the
+    same environment. `to_json` refuses callables, and arrivals of a class of your own.
 
     Raises:
         TypeError: an argument is unknown.

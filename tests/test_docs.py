@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agents import AGENTS, registry
-from agents.evaluation import benchmark, rollout
+from agents.evaluation import benchmark, rollout, statistics
 from agents.learning import LEARNERS
 from agents.theory.engine import backlog
 from crawl_env import CrawlEnv
@@ -225,6 +225,35 @@ def test_numbers_of_the_start_page():
         row = re.findall(rf"^\| {policy} \|(.*)\|$", findings, re.M)[0]  # of content not observed
         assert round(float(row.split("|")[2].strip(" %"))) == int(shown)
     assert f"{len(AGENTS) + len(LEARNERS)}\nagents" in start
+
+
+def test_numbers_of_the_front_page_are_those_of_its_record():
+    folder = ROOT / "results" / "hacker-news-replay"
+    rewards: dict[tuple[str, int], list[float]] = {}  # of each week; of the bound, of all
+    published: dict[tuple[str, int], float] = {}
+    for row in read_csv(folder / "not-observed" / "records.csv"):
+        policy = row["agent"], round(float(row["budget"]))
+        rewards.setdefault(policy, []).append(float(row["reward"]))
+        published[policy] = published.get(policy, 0.0) + float(row["published"])
+    fractions, gains = (folder / "findings.md").read_text(encoding="utf-8").split("The gain of")
+
+    rows = re.findall(r"^\| ([a-z -]+?)(?: \(.*?\))? \|(.* %) \|$", fractions, re.M)
+    assert len(rows) == 16
+    for name, cells in rows:
+        for budget, cell in zip((2, 5, 10, 20), cells.split("|"), strict=True):
+            policy = name.replace(" ", "-"), budget
+            fraction = sum(rewards[policy]) / published[policy]
+            assert float(cell.strip(" %")) == pytest.approx(100 * fraction, abs=0.051)
+
+    rows = re.findall(r"^\| ([a-z-]+) \|(.*\]) \|$", gains, re.M)
+    assert len(rows) == 6
+    for name, cells in rows:
+        for budget, cell in zip((2, 5, 10, 20), cells.split("|"), strict=True):
+            gain = statistics.gain(rewards["whittle", budget], rewards[name, budget])
+            estimate = [100 * x for x in gain]
+            assert [float(x) for x in re.findall(r"[-+][\d.]+", cell)] == pytest.approx(
+                estimate, abs=0.051
+            )
 
 
 def test_the_page_of_the_environment_has_the_sections_of_its_docstring(monkeypatch):

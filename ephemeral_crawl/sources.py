@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,7 @@ class ManageSources(Command):
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
         from ephemeral_crawl.live.journal import stores_of_shards
+        from ephemeral_crawl.live.journal.sqlite import is_new
         from ephemeral_crawl.live.reasons import redacted
         from ephemeral_crawl.shards.owner import owner_of
 
@@ -72,8 +73,11 @@ class ManageSources(Command):
             _ = exchange.kind_of(path)
         if len(self.store) > 1 and self.budget:
             raise ValueError("--budget is of one store; `balance` divides the budget of shards")
+        file = self._file()
+        if file is not None and is_new(file) and self.budget:
+            # What is refused here leaves no store behind.
+            _ = list(self._changes(Scheduler(":memory:", budget=self.budget)))
         with ExitStack() as stack:
-            _ = stack.enter_context(_removed_if_refused(self._file()))
             stores: list[Scheduler] = []
             for name, place in zip(self.store, stores_of_shards(self.store), strict=True):
                 try:
@@ -90,20 +94,10 @@ class ManageSources(Command):
             scheduler: Scheduler | Stores = stores[0]
             if len(stores) > 1:
                 scheduler = Stores(stores, lambda name: owner_of(name, len(stores)))
-            with scheduler.together():
-                for source in dict.fromkeys(_name_in(scheduler, name) for name in self.remove):
-                    scheduler.remove(source)
-            for path in self.add:
-                of = exchange.IMPORTS[exchange.kind_of(path)]
-                print(f"{path}: {of(scheduler, path, per_host=self.per_host, tag=self.tag)}")
+            for report in self._changes(scheduler):
+                print(report)
             for address in self.sitemap:
                 print(f"{address}: {asyncio.run(self._import(scheduler, address))}")
-            if self.fleet:
-                report = exchange.import_fleet(scheduler, self.fleet, per_host=self.per_host)
-                print(f"{self.fleet}: {report}")
-            if self.items:
-                report = exchange.import_log(scheduler, self.items, per_host=self.per_host)
-                print(f"{self.items}: {report}")
             for path in self.write:
                 if exchange.kind_of(path) == "opml":
                     number = exchange.export_opml(scheduler, path, self._titles())
@@ -112,6 +106,23 @@ class ManageSources(Command):
                 print(f"{path}: {counted(number, 'source')}")
             for name, store in zip(self.store, stores, strict=True):
                 print(f"{redacted(name)}: {counted(len(store), 'source')}")
+
+    def _changes(self, scheduler: Scheduler | Stores) -> Iterator[str]:
+        """Remove sources, and add those of files; return what is printed of each file."""
+        from ephemeral_crawl.crawl import exchange
+
+        with scheduler.together():
+            for source in dict.fromkeys(_name_in(scheduler, name) for name in self.remove):
+                scheduler.remove(source)
+        for path in self.add:
+            of = exchange.IMPORTS[exchange.kind_of(path)]
+            yield f"{path}: {of(scheduler, path, per_host=self.per_host, tag=self.tag)}"
+        if self.fleet:
+            report = exchange.import_fleet(scheduler, self.fleet, per_host=self.per_host)
+            yield f"{self.fleet}: {report}"
+        if self.items:
+            report = exchange.import_log(scheduler, self.items, per_host=self.per_host)
+            yield f"{self.items}: {report}"
 
     def _file(self) -> Path | None:
         """Return the file of the store, if `crawl` can crawl it."""
@@ -144,25 +155,6 @@ class ManageSources(Command):
                     memory=memory,
                     tag=self.tag,
                 )
-
-
-@contextmanager
-def _removed_if_refused(file: Path | None) -> Iterator[None]:
-    """Return a context after which a store that was made in it, and that an error leaves without
-    sources, does not exist."""
-    from ephemeral_crawl.live import Scheduler
-
-    is_new = file is not None and not file.exists()
-    try:
-        yield
-    except BaseException:
-        if file is not None and is_new and file.exists():
-            with suppress(OSError, ValueError):  # where it could not even be made
-                with Scheduler(file) as store:
-                    is_empty = not len(store)
-                for end in ("", "-wal", "-shm") if is_empty else ():
-                    file.with_name(file.name + end).unlink(missing_ok=True)
-        raise
 
 
 def _name_in(scheduler: Scheduler | Stores, name: str) -> str:

@@ -233,23 +233,31 @@ def test_titles_that_the_crawl_has_stored_are_exported(tmp_path):
     assert [feed.title for feed in read_opml(written)] == ["Zwei <&> drei", urls[1]]
 
 
-def test_no_store_is_left_by_a_file_that_is_refused(tmp_path):
-    """Unless there are sources in it: of another file, or from before."""
+def test_no_store_is_made_for_a_file_that_is_refused(tmp_path, monkeypatch):
+    """Nor is one removed, which another process may make meanwhile."""
     store, wrong, right = (tmp_path / name for name in ("crawl.db", "feeds.csv", "more.csv"))
     wrong.write_text("source,cost\nhttps://a.example/feed,-1\n")
     right.write_text("source\nhttps://b.example/feed\n")
+    read = exchange.import_csv
+
+    def beside_another(scheduler, path, **settings):
+        Scheduler(store, budget="20/h").close()
+        return read(scheduler, path, **settings)
+
+    for files in ((wrong,), (right, wrong)):
+        with refused("cost"):
+            ManageSources(store=(str(store),), budget="20/h", add=files).run()
+        assert sorted(tmp_path.iterdir()) == [wrong, right]
+    with refused("no source"):
+        ManageSources(store=(str(store),), budget="20/h", remove=("a",)).run()
+    assert not store.exists()
+    monkeypatch.setitem(exchange.IMPORTS, "csv", beside_another)
     with refused("cost"):
         ManageSources(store=(str(store),), budget="20/h", add=(wrong,)).run()
-    assert sorted(tmp_path.iterdir()) == [wrong, right]
-    for _ in range(2):
-        with refused("cost"):
-            ManageSources(store=(str(store),), budget="20/h", add=(right, wrong)).run()
-        assert len(Scheduler(store)) == 1
-    with Scheduler(store) as scheduler:
-        scheduler.remove("https://b.example/feed")
-    with refused("cost"):
-        ManageSources(store=(str(store),), add=(wrong,)).run()
     assert store.exists()
+    with refused("cost"):
+        ManageSources(store=(str(store),), add=(right, wrong)).run()
+    assert len(Scheduler(store)) == 1
 
 
 def test_sources_are_removed_all_or_none(tmp_path):

@@ -7,9 +7,10 @@ import json
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,8 +25,9 @@ from crawl_env.processes import end_with_parent
 from ephemeral_crawl.cluster.connection import run_tasks
 from ephemeral_crawl.core.results import code_fingerprint
 
-_BAR = "{bar:20} {n_fmt} of {total_fmt} parts, {elapsed} so far, about {remaining} to go"
+_TEXT = "{n_fmt} of {total_fmt} parts, {elapsed} so far, about {remaining} to go"
 _TICK = 1.0  # seconds
+_EVERY = 60.0  # seconds between two lines of progress that are no terminal's
 PLACES = ("loky", "threading", "sequential", "ray")
 
 Job = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
@@ -86,15 +88,12 @@ class Runner:
         texts = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}
         missing = {i: todo[i] for i in range(len(todo)) if i not in texts}
         results = self._results(work, missing)
-        start = len(todo) - len(missing)
-        progress = tqdm(results, total=len(todo), initial=start, disable=quiet, bar_format=_BAR)
         try:
-            with _ticking(progress):
+            with closing(_shown(results, len(todo), len(missing), quiet)) as progress:
                 for i, result in progress:
                     texts[i] = json.dumps(result)
                     self._keep(files[i], texts[i])
         except KeyboardInterrupt:
-            progress.close()
             number_kept = sum(file.exists() for file in files)
             if number_kept:
                 print(f"\nStopped. {number_kept} of {len(todo)} parts are finished, and kept in")
@@ -103,7 +102,6 @@ class Runner:
                 print(f"\nStopped before the first of {len(todo)} parts was finished.")
             raise SystemExit(130) from None
         except BrokenProcessPool:
-            progress.close()
             raise ChildProcessError(
                 "a worker process was ended, perhaps for lack of memory; fewer --jobs need less. "
                 "What was finished is kept, and the same command goes on from there"
@@ -156,10 +154,37 @@ class Runner:
         return parallel(joblib.delayed(_with_number)(work, i, job) for i, job in jobs.items())
 
 
+def _shown(results: Iterable[T], total: int, missing: int, quiet: bool) -> Generator[T, None, None]:
+    """Yield results, and show how many there are: by a bar on a terminal, and elsewhere, such as in
+    the log of a job, by a line a minute at most.
+
+    Arguments:
+        total: number of all parts.
+        missing: number of those that the results are of; the others were finished before.
+        quiet: whether nothing is shown.
+    """
+    done, quiet = total - missing, quiet or not missing or sys.stderr is None
+    if not quiet and sys.stderr.isatty():
+        with (
+            tqdm(results, total=total, initial=done, bar_format=f"{{bar:20}} {_TEXT}") as bar,
+            _ticking(bar),
+        ):
+            yield from bar
+        return
+    start = last = time.monotonic()
+    for number, result in enumerate(results, done + 1):
+        yield result
+        now = time.monotonic()
+        if now - last >= _EVERY and not quiet:
+            text = tqdm.format_meter(number, total, now - start, initial=done, bar_format=_TEXT)
+            print(text, file=sys.stderr)
+            last = now
+
+
 @contextmanager
 def _ticking(progress: tqdm[Any]) -> Iterator[None]:
-    """Return a context in which a terminal shows the time that has passed, also while no part is
-    finished: one of a large fleet takes long."""
+    """Return a context in which the time that has passed is shown also while no part is finished:
+    one of a large fleet takes long."""
     ended = threading.Event()
 
     def tick() -> None:
@@ -167,14 +192,12 @@ def _ticking(progress: tqdm[Any]) -> Iterator[None]:
             progress.refresh()
 
     ticker = threading.Thread(target=tick, daemon=True)
-    if sys.stderr.isatty() and not progress.disable:
-        ticker.start()
+    ticker.start()
     try:
         yield
     finally:
         ended.set()
-        if ticker.is_alive():
-            ticker.join()
+        ticker.join()
 
 
 def _shared_json(value: object, cache: _JsonCache) -> bytes:

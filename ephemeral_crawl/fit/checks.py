@@ -67,7 +67,9 @@ def dispersion(log: ItemLog, seed: int = 0, alive: Lives | None = None) -> Check
     fano, p = _nothing(log), _nothing(log)
     day_of = np.floor((log.published - alive.start[log.source]) / day(log)).astype(np.intp)
     whole = alive.inner & (day_of < days[log.source])
-    for i, items in enumerate(tqdm(log.by_source(), unit="source", desc="dispersion", leave=False)):
+    # Shown on a terminal alone.
+    bar = tqdm(log.by_source(), "dispersion", unit="source", leave=False, disable=None)
+    for i, items in enumerate(bar):
         counts = np.unique(day_of[items[whole[items]]], return_counts=True)[1]
         n, squares = int(counts.sum()), int((counts**2).sum())
         if n >= NEEDED and days[i] > 1:

@@ -58,7 +58,9 @@ def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
     own_rate, error, p = np.ones(n), np.full(n, np.inf), np.full(n, np.nan)
     counts = np.bincount(log.source[recorded], minlength=n)
     whole, weight = np.zeros((RESAMPLES + 1, ages.size)), np.zeros((RESAMPLES + 1, 1))
-    for i, items in enumerate(tqdm(log.by_source(), unit="source", desc="decay", leave=False)):
+    # Shown on a terminal alone.
+    bar = tqdm(log.by_source(), "decay", unit="source", leave=False, disable=None)
+    for i, items in enumerate(bar):
         rows = items[recorded[items]]
         if not rows.size:
             continue

@@ -1,6 +1,7 @@
 """Jobs and their kept results."""
 
 import hashlib
+import itertools
 import json
 import os
 import select
@@ -116,6 +117,24 @@ def test_a_terminal_shows_the_time_while_no_part_is_finished(tmp_path, monkeypat
     monkeypatch.setattr("ephemeral_crawl.core.runner.tqdm.refresh", lambda *_, **__: shown.set())
     runner = Runner(tmp_path / "kept", jobs=1, run_on="sequential")
     assert runner.run([{}], lambda job: {"seen": shown.wait(60)}) == [{"seen": True}]
+
+
+def test_progress_that_goes_to_a_file_is_a_line_now_and_then(tmp_path, monkeypatch, capsys):
+    """Not a bar that is drawn again and again; and nothing where there is nothing to do."""
+    runner = Runner(tmp_path / "kept", jobs=1, run_on="sequential")
+    runner.run([], dict)
+    runner.run([{"i": 0}], dict)
+    assert capsys.readouterr().err == "", "it was shorter than a minute"
+    monkeypatch.setattr(
+        "ephemeral_crawl.core.runner.time.monotonic", itertools.count(0, 45).__next__
+    )
+    runner.run([{"i": i} for i in range(5)], dict)
+    assert capsys.readouterr().err == (
+        "3 of 5 parts, 01:30 so far, about 01:30 to go\n"
+        "5 of 5 parts, 03:00 so far, about 00:00 to go\n"
+    )
+    monkeypatch.setattr("sys.stderr", None)
+    assert len(runner.run([{"i": i} for i in range(9)], dict)) == 9
 
 
 def test_results_of_earlier_code_are_removed_with_those_of_a_run_that_has_ended(tmp_path):

@@ -67,7 +67,7 @@ class ManageStore(Command):
         pauses = [(True, *_kind_and_name(x)) for x in self.pause]
         pauses += [(False, *_kind_and_name(x)) for x in self.resume]
         settings = {name: value for name, value in settings.items() if value is not None}
-        with Scheduler(_existing(self.store)) as scheduler:
+        with _existing(self.store) as scheduler:
             with scheduler.together():
                 if settings:
                     scheduler.configure(**settings)  # type: ignore[arg-type]
@@ -111,22 +111,24 @@ def _warn_of_nobody(scheduler: Scheduler, kind: str, name: str) -> None:
     )
 
 
-def _existing(store: str) -> str | Path:
-    """Return a store as `Scheduler` takes it.
+def _existing(store: str) -> Scheduler:
+    """Open a store.
 
     Raises:
-        ValueError: it is a file that does not exist, or in memory only.
+        ValueError: there is none, or an empty one, as a start on a full disk leaves.
     """
-    from ephemeral_crawl.live.journal import file_of, store_named
+    from ephemeral_crawl.live import Scheduler
+    from ephemeral_crawl.live.errors import NewStore
+    from ephemeral_crawl.live.journal import store_named
     from ephemeral_crawl.live.reasons import redacted
 
-    file = file_of(place := store_named(store))
-    if store == ":memory:" or (file is not None and not file.exists()):
+    try:
+        return Scheduler(store_named(store))
+    except NewStore:
         raise ValueError(
             f"there is no store {redacted(store)}; name one that exists. `ephemeral-crawl serve` "
             "and `crawl` make new ones"
-        )
-    return place
+        ) from None
 
 
 def _summary(scheduler: Scheduler) -> str:

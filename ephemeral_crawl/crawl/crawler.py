@@ -26,6 +26,7 @@ from ephemeral_crawl.crawl.websub import Subscriptions, hub_of
 from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration, retry_after, seconds
 from ephemeral_crawl.live.errors import StoreLocked
+from ephemeral_crawl.live.hosts import is_domain
 from ephemeral_crawl.live.reasons import reason_of
 
 UNITS = ("requests", "kB", "seconds")  # of the budget
@@ -185,7 +186,8 @@ class Crawler:
             del self._not_allowed[name]
         self._memory.keep_delays(map(_site_of, sources))
         with self._scheduler.together():
-            unused = self._scheduler.unused_limits()
+            limits = self._scheduler.unused_limits()
+            unused = {host: limit for host, limit in limits.items() if not is_domain(host)}
             own = {host: self._memory.own_limit(host, limit) for host, limit in unused.items()}
             limits = {h: 0.0 if limit == self._per_host else limit for h, limit in own.items()}
             changes = {host: limits[host] for host in unused if limits[host] != unused[host]}

@@ -405,8 +405,8 @@ class Scheduler:
             return float(state.shared.hosts["interval"][row]) if row >= 0 else 0.0
 
     def unused_limits(self) -> dict[str, float]:
-        """Return the limits of hosts without sources, seconds, but for those of domains. They are
-        kept until they are set to 0.
+        """Return the limits of hosts and domains without sources, seconds. They are kept until they
+        are set to 0.
 
         >>> scheduler = Scheduler(":memory:", budget="600/h")
         >>> scheduler.limit_host("example.org", "10s")

@@ -566,11 +566,15 @@ class State:
         return {None: NO_HOST, **dict(zip(unique, self.host_names.rows(unique), strict=True))}
 
     def unused_limits(self) -> dict[str, float]:
-        """Return the limits of hosts without sources, seconds, but for those of domains."""
-        interval = self.shared.hosts["interval"][: len(self.host_names)].copy()
-        interval[self._hosts_used()] = 0.0
-        pairs = [(self.host_names[row] or "", row) for row in np.flatnonzero(interval).tolist()]
-        return {name: float(interval[row]) for name, row in pairs if not doors.is_domain(name)}
+        """Return the limits of hosts and domains without sources, seconds."""
+        hosts = self.shared.hosts[: len(self.host_names)]
+        numbers = np.zeros(len(hosts), np.int64)
+        numbers[self._hosts_used()] = 1
+        unused = (hosts["interval"] > 0.0) & (doors.with_domains(hosts, numbers) == 0)
+        return {
+            self.host_names[row] or "": float(hosts["interval"][row])
+            for row in np.flatnonzero(unused).tolist()
+        }
 
     def _hosts_used(self) -> NDArray[np.int64]:
         """Return the rows of the hosts of all sources."""

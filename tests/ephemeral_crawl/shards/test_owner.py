@@ -69,7 +69,7 @@ def test_sources_are_imported_into_the_stores_of_their_shards(tmp_path):
 
 def test_the_longer_limit_of_a_host_stays_with_the_shard_that_it_belongs_to():
     stores = [Scheduler(":memory:", budget="9/h") for _ in range(2)]
-    hosts = [f"site{i}.example" for i in range(9)]
+    hosts = [f"{'*.' * (i % 2)}site{i}.example" for i in range(9)]  # some of them domains
     home = [owner_of(host, 2) for host in hosts]
     stores[0].limit_hosts(dict.fromkeys(hosts, 5.0))
     stores[1].limit_hosts({hosts[home.index(1)]: 60.0})
@@ -79,6 +79,17 @@ def test_the_longer_limit_of_a_host_stays_with_the_shard_that_it_belongs_to():
     assert limits[1] == {
         host: 60.0 if i == home.index(1) else 5.0 for i, host in enumerate(hosts) if home[i] == 1
     }
+
+
+def test_the_limit_of_a_domain_is_unused_while_no_source_is_at_a_host_of_it():
+    scheduler = Scheduler(":memory:", budget="9/h")
+    limits = {"*.example.org": 5.0, "*.example": 1.0, "a.site.example": 2.0, "*.site.example": 3.0}
+    scheduler.limit_hosts(limits)
+    assert scheduler.unused_limits() == limits
+    scheduler.add("https://b.site.example/", host="b.site.example")
+    assert scheduler.unused_limits() == {"*.example.org": 5.0, "a.site.example": 2.0}
+    scheduler.remove("https://b.site.example/")
+    assert scheduler.unused_limits() == limits
 
 
 def test_growing_loses_nothing_of_what_was_learnt(tmp_path, monkeypatch):

@@ -130,6 +130,10 @@ def test_a_backup_is_restored_with_all_that_was_acknowledged(path, capsys):
     with refused("store is 'postgre://***@host/db'; give"):  # not the password
         ManageStore(store="postgre://me:geheim@host/db").run()
     assert not path.exists()
+    path.touch()  # as a start on a full disk leaves it
+    with refused(f"there is no store {path}; name one that exists"):
+        ManageStore(store=str(path), budget="9/h").run()
+    path.unlink()
     ManageStore(store=str(backup), copy_to=f"sqlite:///{restored}").run()
     clock.now -= HOUR
     with Scheduler(restored, clock=clock) as again:

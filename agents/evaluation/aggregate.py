@@ -17,7 +17,7 @@ for 5 (percentiles alone: .90, .80, .90) and .96, .94, .93 for 20.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -52,20 +52,20 @@ def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
     the fewer its task has.
 
     Raises:
-        ValueError: there is no task, or a task without runs.
+        ValueError: there is no task, or a task without runs, or a score is not finite.
 
     >>> iqm([[1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5]]).mean
     0.75
     """
     tasks = _checked(scores)
-    value, fewest = float(interquartile_mean(_together(tasks))), min(map(len, tasks))
+    value, fewest = float(_interquartile_mean(tasks)), min(map(len, tasks))
     if not resamples or fewest < FEWEST_RUNS:
         return Estimate(value, math.nan, math.nan)
     rng = np.random.default_rng(seed)
     samples = [task[rng.integers(0, len(task), (resamples, len(task)))] for task in tasks]
     t = t_quantile(0.975, sum(map(len, tasks)) - len(tasks)) * math.sqrt(fewest / (fewest - 1))
     outside = 100 * NormalDist().cdf(-t)
-    low, high = np.percentile(interquartile_mean(_together(samples)), [outside, 100 - outside])
+    low, high = np.percentile(_interquartile_mean(samples), [outside, 100 - outside])
     return Estimate(value, float(low), float(high))
 
 
@@ -78,8 +78,7 @@ def worst(scores: Scores, share: float = 0.1) -> float:
     >>> worst([[1.0, 1.0, 0.9, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, -2.0]])
     -2.0
     """
-    ordered = np.sort(_together(_checked(scores)))
-    return float(ordered[: max(1, round(share * ordered.size))].mean())
+    return float(_mean_between(_checked(scores), lambda size: (0, max(1, round(share * size)))))
 
 
 def area(steps: ArrayLike, scores: ArrayLike, budget: float, first: float = 0.02) -> float:
@@ -138,12 +137,31 @@ def improvement(scores: Scores, other: Scores) -> float:
     return float(np.mean(better))
 
 
-def _together(tasks: Sequence[FloatArray]) -> FloatArray:
-    """Return the runs of all tasks, each repeated so often that all tasks have equally many."""
+def _interquartile_mean(tasks: Sequence[FloatArray]) -> FloatArray:
+    return _mean_between(tasks, lambda size: (size // 4, size - size // 4))
+
+
+def _mean_between(
+    tasks: Sequence[FloatArray], ranks: Callable[[int], tuple[int, int]]
+) -> FloatArray:
+    """Return the mean of the runs of all tasks from one rank to another, (..., S) each to (...), as
+    if each run was repeated so often that all tasks had equally many.
+
+    Arguments:
+        ranks: the first rank and the one after the last, of so many runs with their repetitions.
+    """
     most = math.lcm(*(task.shape[-1] for task in tasks))
-    return np.concatenate(
-        [np.repeat(task, most // task.shape[-1], axis=-1) for task in tasks], axis=-1
-    )
+    first, last = ranks(most * len(tasks))
+    runs = np.concatenate(tasks, axis=-1)
+    if runs.shape[-1] == most * len(tasks):
+        return np.asarray(np.sort(runs, axis=-1)[..., first:last].mean(axis=-1))
+    counts = [task.shape[-1] for task in tasks]
+    order = np.argsort(runs, axis=-1)
+    times = np.repeat([most / count for count in counts], counts)[order]
+    ends = np.cumsum(times, axis=-1)
+    within = np.clip(ends, first, last) - np.clip(ends - times, first, last)
+    ordered = np.take_along_axis(runs, order, axis=-1)
+    return np.asarray((within * ordered).sum(axis=-1) / (last - first))
 
 
 def _checked(scores: Scores) -> list[FloatArray]:
@@ -151,4 +169,10 @@ def _checked(scores: Scores) -> list[FloatArray]:
     if not tasks or any(task.ndim != 1 or not task.size for task in tasks):
         shapes = ", ".join(str(task.shape) for task in tasks) or "none"
         raise ValueError(f"tasks have scores of shapes {shapes}; give at least one run per task")
+    for number, task in enumerate(tasks):
+        bad = np.flatnonzero(~np.isfinite(task))
+        if bad.size:
+            raise ValueError(
+                f"run {bad[0]} of task {number} has the score {task[bad[0]]}; it must be finite"
+            )
     return tasks

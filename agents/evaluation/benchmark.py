@@ -65,7 +65,7 @@ _ROW = {
 
 _WORDS = {  # of the head, where the key says less
     "made_by": "class or function",
-    "code": "version of the agent's module",
+    "code": "version of the agent",
     "trials": "number of trials",
     "salted": "salt",
 }
@@ -641,9 +641,52 @@ def _origin(agent: AgentLike) -> str:
 
 
 def _code_of(agent: AgentLike) -> str:
-    """Return a hash of the module of an agent, so that results of changed code are not taken up."""
-    file = getattr(inspect.getmodule(agent), "__file__", None)
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
+    """Return a hash of what decides how an agent acts, so that results of another version of it are
+    not taken up: of the file of its module or, if there is none, as in a notebook, of its own code;
+    and of what a model has learnt."""
+    if isinstance(agent, str):
+        return ""
+    file = Path(getattr(inspect.getmodule(agent), "__file__", None) or "")
+    kind: Any = agent if hasattr(agent, "__qualname__") else type(agent)
+    parts = [file.read_bytes()] if file.is_file() else _code(kind, kind.__module__, set())
+    return hashlib.sha256(b"".join([*parts, *_learnt(agent)])).hexdigest()[:12]
+
+
+def _code(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
+    """Yield the code of a class or a function, and of what it names in the same module."""
+    value = getattr(value, "fget", getattr(value, "__func__", value))  # of a property or a method
+    if isinstance(value, str | int | float | tuple):
+        yield repr(value).encode()
+    if id(value) in seen or getattr(value, "__module__", module) != module:
+        return
+    seen.add(id(value))
+    parts: list[Any] = []
+    if isinstance(value, type):
+        own = vars(value).items()
+        parts = [x for name, x in own if inspect.isfunction(x) or not name.startswith("__")]
+        parts += value.__bases__
+    elif inspect.isfunction(value):
+        around = inspect.getclosurevars(value)
+        parts = [value.__code__, *around.nonlocals.values(), *around.globals.values()]
+    elif inspect.iscode(value):
+        yield value.co_code + repr(value.co_names).encode()
+        parts = list(value.co_consts)
+    for part in parts:
+        yield from _code(part, module, seen)
+
+
+def _learnt(agent: Any) -> Iterator[bytes]:
+    """Yield the parameters of a model of Stable-Baselines3 or PyTorch, and of those to which a
+    function refers."""
+    if inspect.isfunction(agent):
+        around = inspect.getclosurevars(agent)
+        for value in (*around.nonlocals.values(), *around.globals.values()):
+            yield from _learnt(value)
+        return
+    model = getattr(agent, "policy", agent)  # of Stable-Baselines3
+    if hasattr(model, "state_dict") and not isinstance(model, type):
+        for value in model.state_dict().values():
+            yield value.double().cpu().numpy().tobytes()
 
 
 @cache

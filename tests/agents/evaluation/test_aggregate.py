@@ -85,6 +85,30 @@ def test_areas_are_means_on_a_logarithmic_axis():
         area([0, 1], [1.0], 10)
 
 
+def test_every_task_weighs_the_same_whatever_its_number_of_runs():
+    """As if runs were repeated until all tasks had equally many, but without repeating them, which
+    of 17, 18, 19 and 20 runs would need gigabytes."""
+    rng = np.random.default_rng(6)
+    for counts in ((2, 3), (5, 6, 4), (1, 7), (3, 3, 2, 20)):
+        runs = [rng.normal(size=count).round(1) for count in counts]
+        most = np.lcm.reduce(counts)
+        repeated = [np.repeat(task, most // task.size) for task in runs]
+        assert iqm(runs, 0).mean == pytest.approx(iqm(repeated, 0).mean)
+        assert worst(runs) == pytest.approx(worst(repeated))
+    uneven = [rng.normal(0.7, 0.1, count) for count in (17, 18, 19, 20, 23)]
+    found = iqm(uneven, 200)
+    assert 0.6 < found.low < found.mean < found.high < 0.8
+
+
+def test_scores_that_are_not_finite_are_refused():
+    """Sorted, NaN is among the best runs, which an interquartile mean leaves out."""
+    good = [[0.5, 0.6, 0.7, 0.8]]
+    for bad in ([[0.1, 0.2, 0.3, np.nan]], [[0.1, np.inf, 0.2]]):
+        for compute in (iqm, worst, lambda s: profile(s, [0.0]), lambda s: improvement(good, s)):
+            with pytest.raises(ValueError, match=r"of task 0 has the score (nan|inf); it must be"):
+                compute(bad)
+
+
 def test_improvement_counts_pairs_and_ties():
     rng = np.random.default_rng(2)
     x, y = rng.normal(0.3, 1, 30), rng.normal(0, 1, 20)

@@ -2,7 +2,9 @@
 
 import copy
 import json
+import sys
 from dataclasses import replace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -86,7 +88,7 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path, monkeypatch):
     for other, words in (
         ({**partial, "runs": [row]}, "holds no result, or an altered one"),
         ({"runs": []}, "holds no result, or an altered one"),
-        (entry.sealed({**partial, "code": "x"}), "of another version of the agent's module;"),
+        (entry.sealed({**partial, "code": "x"}), "of another version of the agent;"),
     ):
         altered.write_text(json.dumps(other))
         with refused(words):
@@ -100,6 +102,70 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path, monkeypatch):
     whole = agents.benchmark(Oldest, SMALL, out=out)
     assert whole["runs"][:3] == partial["runs"]
     assert json.loads(out.read_text()) == whole
+
+
+NOTEBOOK = """
+import agents
+SCALE = 1.0
+def longest(age):
+    return SCALE * age
+class Mine(agents.Agent):
+    name, features = "mine", ("age",)
+    def priority(self, view):
+        return longest(view["age"]) / (1 + view["age"])
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("return longest", "return -longest"),  # in the class
+        ("return SCALE * age", "return age"),  # in a function that it calls
+        ("SCALE = 1.0", "SCALE = 2.0"),
+        ('("age",)', '("age", "crawled")'),
+    ],
+)
+def test_a_changed_class_of_a_notebook_is_another_version(change, tmp_path, monkeypatch):
+    """Its module has no file; the results of the class before the change were returned."""
+    monkeypatch.setattr(entry, "play", lambda *_: pytest.fail("a run is made"))
+
+    def cell(text):
+        module = ModuleType("notebook")
+        monkeypatch.setitem(sys.modules, "notebook", module)
+        exec(text, vars(module))
+        return module.Mine
+
+    out = tmp_path / "result.json"
+    head = entry.header(cell(NOTEBOOK))
+    sys.modules["notebook"].__file__ = "<stdin>"  # python < script.py
+    assert entry.header(sys.modules["notebook"].Mine) == head
+    rows = [{"task": ID, "run": run, "revision": entry.revision()} for run in range(3)]
+    out.write_text(json.dumps(entry.sealed({**head, "complete": False, "runs": rows})))
+    with pytest.raises(pytest.fail.Exception, match="a run is made"):  # the same cell again
+        agents.benchmark(cell(NOTEBOOK), SMALL, out=out)
+    with refused("holds results of another version of the agent;"):
+        agents.benchmark(cell(NOTEBOOK.replace(*change)), SMALL, out=out)
+
+
+def test_a_model_that_learnt_more_is_another_version():
+    """The results of the model before were returned, also of a function that calls it."""
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(1, 1)
+
+    def act(observation):
+        return model(observation)
+
+    class Trained:  # a model of Stable-Baselines3
+        policy = model
+
+    def versions():
+        return [entry.header(agent)["code"] for agent in (act, Trained())]
+
+    before = versions()
+    assert before == versions()
+    with torch.no_grad():
+        model.weight += 1
+    assert all(one != other for one, other in zip(before, versions(), strict=True))
 
 
 def changed(result, change, seal=True):

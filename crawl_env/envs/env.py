@@ -41,8 +41,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     `budget_rule="average"` only sources of priority ≥ 0 are crawled. The wrappers
     `SequentialSelection` and `SubsetAction` (crawl_env.envs.wrappers) have discrete actions.
 
-    With `look_cost` it is `Box` (−1, 1, (2, N)): the first row has the priorities of crawls, the
-    second those of looks, and both are ranked together. An action of shape (N,) takes no looks.
+    With `look_cost` the space is `Box` (−1, 1, (2, N)): the first row has the priorities of crawls,
+    the second those of looks, and both are ranked together. An action of shape (N,) takes no looks.
 
     ## Observation Space
     `Box` (N, F), float32: a row for each source and a column for each of `features`, in order.

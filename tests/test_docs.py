@@ -224,7 +224,7 @@ def test_numbers_of_the_start_page():
     for policy, shown in zip(("whittle", "nutch"), re.findall(r"\[(\d+) %\]", start), strict=True):
         row = re.findall(rf"^\| {policy} \|(.*)\|$", findings, re.M)[0]  # of content not observed
         assert round(float(row.split("|")[2].strip(" %"))) == int(shown)
-    assert f"{len(AGENTS) + len(LEARNERS)}\nagents" in start
+    assert re.search(rf"\b{len(AGENTS) + len(LEARNERS)}\s+agents", start)
 
 
 def test_numbers_of_the_front_page_are_those_of_its_record():

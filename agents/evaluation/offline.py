@@ -8,7 +8,8 @@ extra `offline`); Minari is not needed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import crawl_env
+from agents.evaluation.benchmark import name_of
+from agents.evaluation.rollout import new, with_features
+from agents.policies.base import Predictor
 from agents.registry import make
 from crawl_env import BenchmarkTask, CrawlEnv
 from crawl_env.benchmark import named
@@ -41,7 +45,7 @@ class Episode(NamedTuple):
 
 def record(
     task: str,
-    policy: str,
+    policy: str | Callable[..., Predictor],
     folder: str | Path,
     episodes: int = 20,
     random: float = 0.2,
@@ -54,7 +58,9 @@ def record(
 
     Arguments:
         task: id or name of a task of the benchmark.
-        policy: name of an agent that can play it.
+        policy: name of an agent that can play it; or a class, or another function, called as
+            `policy(env, seed=seed)`, such as one that returns a model of Stable-Baselines3. What it
+            observes besides, as its class states in `features`, is not recorded.
         folder: of data sets, such as the one that `MINARI_DATASETS_PATH` names.
         episodes: number of episodes, each as long as a run with its warm-up.
         random: fraction of the steps with random priorities.
@@ -75,7 +81,12 @@ def record(
     entry = named(task)
     check_whole("episodes", episodes, 1)
     check_range("random", np.array(random), 0, 1)
-    name = f"{entry.name}-{policy}-v{entry.version}"
+    if not re.fullmatch(r"[\w-]+", name_of(policy)):
+        raise ValueError(
+            f"the name of the policy is {name_of(policy)!r}; names of data sets have letters, "
+            "digits, - and _ only"
+        )
+    name = f"{entry.name}-{name_of(policy)}-v{entry.version}"
     place = Path(folder) / NAMESPACE / name / "data"
     if place.exists():
         raise ValueError(f"{place} exists; remove it, or name another folder")
@@ -93,19 +104,36 @@ def record(
             group["terminations"] = np.zeros(steps, dtype=bool)
             group["truncations"] = np.arange(steps) == steps - 1
     size = (place / "main_data.hdf5").stat().st_size
-    call = f"record({entry.name!r}, {policy!r}, folder, episodes={episodes}, random={random})"
-    metadata = _metadata(entry, policy, name, call, recording, size)
+    made_by = repr(policy) if isinstance(policy, str) else name_of(policy)
+    call = f"record({entry.name!r}, {made_by}, folder, episodes={episodes}, random={random})"
+    metadata = _metadata(entry, name_of(policy), name, call, recording, size)
     write_text(place / "metadata.json", json.dumps(metadata))
     return place.parent
 
 
-def _episodes(task: BenchmarkTask, policy: str, episodes: int, random: float) -> Iterator[Episode]:
+def _episodes(
+    task: BenchmarkTask, policy: str | Callable[..., Predictor], episodes: int, random: float
+) -> Iterator[Episode]:
     """Yield the episodes of a policy."""
     horizon = task.warmup + task.steps
     for run in range(episodes):
         seed = task.seed("train", run)
-        env = CrawlEnv(**{**task.arguments_of("train", run), "horizon": horizon})
-        agent, state, rng = make(policy, env, seed=seed), None, np.random.default_rng(seed)
+        arguments = task.arguments_of("train", run)
+        shown = len(arguments["features"])  # come first
+        _, arguments = with_features(policy, arguments)
+        hidden = [name for name in arguments["features"] if name not in task.features]
+        if hidden:
+            raise ValueError(
+                f"{name_of(policy)} observes {', '.join(hidden)}, which {task.id} does not show; "
+                f"it shows {', '.join(task.features)}"
+            )
+        env = CrawlEnv(**{**arguments, "horizon": horizon})
+        if isinstance(policy, str):
+            agent: Predictor = make(policy, env, seed=seed)
+        else:
+            agent = new(policy, env, seed)
+        state: Any = None
+        rng = np.random.default_rng(seed)
         observation, info = env.reset(seed=seed)
         observations, actions, rewards, infos = [observation], [], [], [info]
         for _ in range(horizon):
@@ -121,7 +149,7 @@ def _episodes(task: BenchmarkTask, policy: str, episodes: int, random: float) ->
             rewards.append(float(reward))
         yield Episode(
             seed,
-            np.stack(observations),
+            np.stack(observations)[..., :shown],
             np.stack(actions),
             np.array(rewards),
             {key: np.stack([info[key] for info in infos]) for key in _INFOS},

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from agents import Agent
 from agents.evaluation import offline
 from agents.evaluation.offline import record
 from crawl_env import CrawlEnv
@@ -66,6 +67,52 @@ def test_a_call_writes_the_same_bytes_and_the_environment_of_an_episode_repeats_
             collected, crawled = episode["infos/collected"][1:], episode["infos/crawled"][1:]
             assert collected.sum(axis=1) == pytest.approx(episode["rewards"][()])
             assert not collected[~crawled].any()
+
+
+class Freshest(Agent):
+    """Not registered; where the parameters are known, only the value is recorded."""
+
+    name = "freshest"
+    features = ("age",)
+
+    def priority(self, view):
+        return -view["age"] / (1 + view["age"])
+
+
+def test_a_class_of_ones_own_is_recorded_and_may_observe_what_the_task_shows(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py")
+    task = replace(named("Table1M2Deterministic"), steps=12, warmup=8)
+    monkeypatch.setattr(offline, "named", lambda _: task)
+    place = record("Table1M2Deterministic", Freshest, tmp_path, episodes=1, random=0)
+    assert place == tmp_path / "ephemeral-crawl" / "Table1M2Deterministic-freshest-v0"
+    assert (
+        json.loads((place / "data" / "metadata.json").read_text())["algorithm_name"] == "freshest"
+    )
+    with h5py.File(place / "data" / "main_data.hdf5") as file:
+        assert file["episode_0/observations"].shape == (
+            21,
+            *CrawlEnv(**task.environment).observation_space.shape,
+        )
+        assert (file["episode_0/infos/crawled"][2:] == file["episode_0/infos/crawled"][1]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "words"),
+    [
+        ("my agent", ("age",), "the name of the policy is 'my agent'; names of data sets have"),
+        (
+            "mine",
+            ("age", "pings"),
+            "mine observes pings, which EphemeralCrawl/General100-v0 does not",
+        ),
+    ],
+)
+def test_policies_that_cannot_be_recorded_are_refused(name, features, words, tmp_path):
+    pytest.importorskip("h5py")
+    kind = type("Mine", (Freshest,), {"name": name, "features": features})
+    with refused(words):
+        record("General100", kind, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_minari_reads_the_data_set_and_makes_its_environment_again(folder, monkeypatch):

@@ -157,7 +157,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `scaled` | bool | `False` | whether unbounded features are mapped to (−1, 1), see Observation Space |
     | `horizon` | int or None | `500` | steps per episode; None: no truncation |
     | `start` | `"fresh"`, `"empty"`, `"full"`, `"random"` | `"fresh"` | starting state |
-    | `per_host` | int | `1` | maximal number of crawls per step, failed ones included, of the sources that share a host |
+    | `per_host` | int | `1` | maximum number of crawls per step, failed ones included, of the sources that share a host |
     | `look_cost` | float or None | `None` | budget units of a look, see below; None: there are no looks |
     | `unchanged_cost` | float or None | `None` | budget units of a crawl that finds nothing, see below; None: it costs as much as any crawl |
     | `render_mode` | `"rgb_array"`, `"human"`, `"ansi"`, None | `None` | pictures, a window, or text |

@@ -783,6 +783,14 @@ def test_a_ping_before_the_last_fetch_announces_nothing(scheduler, clock):
     assert scheduler.explain("feed 0").index > 0.02
 
 
+def test_a_ping_of_the_future_counts_as_now(scheduler, clock):
+    """As where the clock of a machine is ahead."""
+    known(scheduler, clock)
+    clock.now += HOUR
+    scheduler.signal_many([{"source": "feed 0"}, {"source": "feed 1", "at": clock() + DAY}])
+    assert len(set(scheduler._ledger.state.table["pinged"][:2])) == 1
+
+
 def test_what_pings_announce_is_soon_not_expected_without_them(scheduler, clock):
     for pinged, hours, most in ((False, 100, 1.3), (True, 8, 0.6), (True, 12, 0.4)):
         for _ in range(hours):

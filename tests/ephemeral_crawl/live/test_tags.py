@@ -137,6 +137,14 @@ def test_tags_spend_their_minimum_and_no_more_than_their_maximum():
     assert "The maximum of its tag a binds" in str(a)
 
 
+def test_the_price_of_a_tag_is_a_hundredth_of_the_budgets_at_least():
+    """However much its minimum, and however little its sources are worth."""
+    live, _ = known([(1.0, 1.0, 1.0, None), (1.0, 1e-6, 1.0, "a")], "2/h")
+    live.limit_tag("a", least="1.5/h")
+    others, tag = live.tags()
+    assert tag.price == pytest.approx(0.01 * others.price)
+
+
 def test_a_tag_without_demand_leaves_its_budget_to_the_others():
     live, _ = known([(1.0, 1.0, 1.0, "a"), (1.0, 1.0, 1.0, "a"), (1.0, 1.0, 1.0, None)], "2/h")
     live.limit_tag("a", least="1.5/h")

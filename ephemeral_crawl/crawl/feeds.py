@@ -6,6 +6,7 @@ A crawl parses them in another process, see `limited`.
 from __future__ import annotations
 
 import calendar
+import codecs
 import io
 import json
 import math
@@ -92,6 +93,8 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     (3600.0, 60.0)
     """
     body = unpacked(body)
+    if body.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)):  # whatever the header says
+        body, content_type = body.decode("utf-16", "replace").encode(), ""
     if is_sitemap(body):
         return _sitemap(body)
     if _is_json(body):

@@ -58,6 +58,16 @@ def test_feeds_of_all_kinds_and_encodings_say_the_same(text, codec, named):
     ]
 
 
+@pytest.mark.parametrize("header", ["", "text/xml", "text/xml; charset=utf-8"])
+@pytest.mark.parametrize("encoding", ["", " encoding='utf-16'"])
+def test_a_feed_in_utf_16_may_have_letters_of_ascii_alone(header, encoding):
+    """Its bytes are UTF-8, too, and not XML as such."""
+    item = "<item><title>a</title></item>"
+    text = f"<?xml version='1.0'{encoding}?><rss><channel>{item}</channel></rss>"
+    for body in (text.encode("utf-16"), b"\xfe\xff" + text.encode("utf-16-be")):
+        assert [item.title for item in parse_feed(body, header).items] == ["a"]
+
+
 @pytest.mark.parametrize(
     ("item", "title", "published"),
     [

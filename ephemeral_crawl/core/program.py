@@ -184,8 +184,13 @@ class Program:
 @contextmanager
 def readers_may_leave() -> Iterator[None]:
     """Go on in silence if what is printed has no reader any more, as in `… | head`: a command's
-    results are the files that it writes."""
-    with redirect_stdout(_Unbroken.of(sys.stdout)), redirect_stderr(_Unbroken.of(sys.stderr)):
+    results are the files that it writes. Standard error that is closed is none that libraries
+    expect: it goes nowhere instead."""
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        redirect_stdout(_Unbroken.of(sys.stdout)),
+        redirect_stderr(_Unbroken.of(sys.stderr or nowhere)),
+    ):
         try:
             yield
         finally:

@@ -163,7 +163,7 @@ def _shown(results: Iterable[T], total: int, missing: int, quiet: bool) -> Gener
         missing: number of those that the results are of; the others were finished before.
         quiet: whether nothing is shown.
     """
-    done, quiet = total - missing, quiet or not missing or sys.stderr is None
+    done, quiet = total - missing, quiet or not missing
     if not quiet and sys.stderr.isatty():
         with (
             tqdm(results, total=total, initial=done, bar_format=f"{{bar:20}} {_TEXT}") as bar,

@@ -228,6 +228,10 @@ class CrawlFeeds(Command):
             regular(path)
         if "".join(self.store.parts[:1]).endswith(":") or is_connection_string(str(self.store)):
             raise ValueError("--store is not the path of a file; give one, such as crawl.db")
+        if self.out == "-" and sys.stdout is None:
+            raise ValueError(
+                "standard output is closed, so that all items would be lost; give --out"
+            )
         store = os.path.realpath(self.store)
         if os.path.realpath(self.out) in (store, *(store + end for end in _BESIDE)):
             raise ValueError(

@@ -33,6 +33,15 @@ def test_a_closed_pipe_does_not_stop_the_work(tmp_path):
     assert (tmp_path / "result").exists()
 
 
+def test_libraries_may_write_to_standard_error_that_is_closed(monkeypatch):
+    """Python has None for it, with which joblib and tqdm fail."""
+    monkeypatch.setattr("sys.stderr", None)
+    with readers_may_leave():
+        sys.stderr.flush()
+        assert list(tqdm(range(3), mininterval=0)) == [0, 1, 2]
+    assert sys.stderr is None
+
+
 def test_a_closed_pipe_leaves_no_traceback():
     writer = pipe_without_reader()
     words = [sys.executable, "-m", "ephemeral_crawl", "--help"]

@@ -969,6 +969,16 @@ def test_a_crawl_whose_items_nobody_reads_any_more_ends():
         print("{}", file=file, flush=True)
 
 
+def test_a_crawl_whose_output_is_closed_does_not_begin(tmp_path, monkeypatch):
+    """All items would be lost: where standard output is closed, Python prints nothing."""
+    feeds, store = tmp_path / "feeds.csv", tmp_path / "crawl.db"
+    feeds.write_text("source\nhttps://a.example/feed\n")
+    monkeypatch.setattr("sys.stdout", None)
+    with refused("standard output is closed"):
+        CrawlFeeds(feeds=(feeds,), store=store, budget="9/h", once=True).run()
+    assert not store.exists()
+
+
 def test_a_full_disk_ends_the_crawl_with_one_error():
     class Full(io.StringIO):
         name = "items.jsonl"

@@ -53,9 +53,10 @@ class Clock:
         if not (type(clock) is float and -1e11 <= clock <= 1e12):
             clock = check_within("the clock's time", clock, -1e11, 1e12, unit="seconds")
         offset = state.offset if self._offset is None else self._offset
-        if self._last is None and offset > 0.0 and clock >= state.time - _STEP:
+        if self._last is None and offset > 0.0 and clock >= state.time - max(_STEP, offset / 2.0):
             # It was set back, as where a machine without a battery starts in 1970, and is right
-            # again, or the offset is of another machine. With it, this would be an outage as long.
+            # again, or the offset is of another machine: it lags less than half as far behind. With
+            # it, this would be a long outage.
             offset = 0.0
         now = clock + offset
         if self._last is not None and self.steady is not None:

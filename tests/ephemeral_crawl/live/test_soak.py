@@ -203,6 +203,21 @@ def test_clocks_of_machines_that_differ_shorten_no_interval(tmp_path):
     assert min(after - before for before, after in pairwise(leased[2:])) >= 60.0
 
 
+@pytest.mark.parametrize("behind", [120.0, 50 * 365 * DAY])
+def test_a_machine_whose_clock_is_far_behind_sets_no_other_forth(tmp_path, behind):
+    """What it adds to its clock, as where it starts in 1970, is not what a third machine would add
+    whose clock is some minutes behind, and that is started again."""
+    steady, ahead = Clock(), 0.0
+    Scheduler(tmp_path / "crawl.db", budget="60/h", clock=steady).close()
+    for by in (0.0, -600.0 - behind, -100.0) * 4:
+        with Scheduler(tmp_path / "crawl.db", clock=lambda by=by: steady() + by) as live:
+            live._ledger.clock.steady = steady
+            live.add(f"{steady()}")
+            ahead = max(ahead, live._ledger.state.time - steady())
+        steady.now += 10.0
+    assert ahead == 0.0
+
+
 @pytest.mark.parametrize("by", [-DAY, DAY])
 def test_a_clock_that_is_set_during_a_fetch_does_not_shorten_the_interval_of_a_host(by):
     clock, steady = Clock(), Clock()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -254,6 +255,40 @@ def test_numbers_of_the_front_page_are_those_of_its_record():
             assert [float(x) for x in re.findall(r"[-+][\d.]+", cell)] == pytest.approx(
                 estimate, abs=0.051
             )
+
+
+def test_numbers_of_the_simulated_crawls_are_those_of_their_record():
+    text, folder = PAGES["docs/engineers/live.md"], ROOT / "results" / "live"
+    collected: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in read_csv(folder / "feeds.csv"):
+        policies = collected.setdefault((row["case"], row["budget"]), {})
+        policies.setdefault(row["policy"], []).append(float(row["fraction"]))
+    rows = re.findall(r"^\| (\w+ hosts) \| (\d+) \|(.*) \((\w+)\) \|$", text, re.M)
+    assert len(rows) == 6
+    for case, budget, cells, best in rows:
+        policies = collected[case, budget]
+        own, oracle = policies["Scheduler"], policies["oracle"]
+        means = {policy: fmean(fractions) for policy, fractions in policies.items()}
+        rules = means.keys() - {"Scheduler", "Scheduler over HTTP", "oracle", "bound"}
+        assert best == max(rules, key=means.__getitem__)
+        shown = [float(cell.strip(" %")) for cell in cells.split("|")]
+        assert [shown[0], shown[1], shown[4], shown[5]] == pytest.approx(
+            [means["Scheduler"], means["oracle"], means["bound"], means[best]], abs=0.0006
+        )
+        parts = [100 * x / y for x, y in zip(own, oracle, strict=True)]
+        assert shown[2:4] == pytest.approx([fmean(parts), min(parts)], abs=0.051)
+
+    days: dict[tuple[str, str], list[list[float]]] = {}
+    for row in read_csv(folder / "failing.csv"):
+        of_policy = days.setdefault((row["case"], row["policy"]), [])
+        of_policy.append([float(row[f"day {day}"]) for day in (1, 2, 3, 4)])
+    rows = re.findall(r"^\| (none dead|\d+ % dead|some die and recover) \|(.*)\|$", text, re.M)
+    assert len(rows) == 4
+    columns = ("Scheduler", "dead ones paused at once", "miniflux", "commafeed")
+    for case, cells in rows:
+        for policy, cell in zip(columns, cells.split("|"), strict=True):
+            means_of_days = [fmean(day) for day in zip(*days[case, policy], strict=True)]
+            assert [float(x) for x in cell.split()] == pytest.approx(means_of_days, abs=0.0006)
 
 
 def test_the_page_of_the_environment_has_the_sections_of_its_docstring(monkeypatch):

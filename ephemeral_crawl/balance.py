@@ -22,41 +22,40 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Balance(Command):
-    """Divides a budget among servers of shards so that their prices agree, and, with --port,
+    """Divides a budget among the servers of shards so that their prices agree and, with --port,
     forwards requests to the shard that owns the source.
 
-    Each server is an `ephemeral-crawl serve` with a store of its own. All servers ask for the same
-    token, or for none, and so does this one. A server that does not answer keeps its budget; the
+    Each server is an `ephemeral-crawl serve` with a store of its own. All servers use the same
+    token, or none, and so does this command. A server that does not answer keeps its budget; the
     budgets never add up to more than the whole.
     """
 
     servers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL")]
-    """Addresses of the servers, such as http://127.0.0.1:8501. Their order says which source is
-    whose: keep it, and append new ones after `ephemeral-crawl reshard`."""
+    """Addresses of the servers, such as http://127.0.0.1:8501. Their order determines which source
+    belongs to which shard: keep it, and append new servers after `ephemeral-crawl reshard`."""
     budget: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
-    """What all of them may fetch together, such as 2000/h, or by the hour, such as "08:00 40/h,
-    22:00 10/h". Without it budgets stay as they are, and requests are forwarded, beside another
-    that balances."""
+    """What all servers may fetch together, such as 2000/h, or by the hour, such as "08:00 40/h,
+    22:00 10/h". Without it, requests are only forwarded, while another process balances."""
     zone: Annotated[str | None, tyro.conf.arg(metavar="ZONE")] = None
     """Time zone of a budget by the hour, such as Europe/Paris; by default UTC."""
     every: Annotated[str, tyro.conf.arg(metavar="TIME")] = "15min"
     """Time between two rounds."""
     once: bool = False
-    """Make one round and end, such as by cron."""
+    """Make one round and end, for use with cron."""
     least: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
-    """Least budget of each server."""
+    """Smallest budget of each server."""
     most: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
     """Largest budget of each server."""
     token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """File of the token of the servers; or set EPHEMERAL_CRAWL_TOKEN."""
+    """File with the token of the servers; or set EPHEMERAL_CRAWL_TOKEN."""
     host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1"
-    """Address to listen on. Any but that of this machine itself needs a token."""
+    """Address to listen on. Any address other than that of this machine itself needs a token."""
     port: int | None = None
-    """Port at which requests are forwarded; 0 for a free one. By default none."""
+    """Port at which requests are forwarded; 0 for a free one. By default, none are forwarded."""
     log_level: Level = "warning"
     """What is logged on standard error."""
     log_format: Form = "text"
-    """Log lines of text, or one JSON object a line."""
+    """Log lines of text, or one JSON object per line."""
 
     def run(self) -> None:
         from ephemeral_crawl.live.arguments import per_second, seconds

@@ -45,8 +45,8 @@ class Benchmark(ParallelStudy):
     outputs: ClassVar[tuple[str, ...]] = (FILE, "report.html")
 
     agent: str = ""
-    """MODULE:CLASS of the agent, found from the present folder; or the name of a known one or, with
-    --training, of a learner."""
+    """MODULE:CLASS of the agent, imported from the current folder; or the name of a known one or,
+    with --training, of a learner."""
     tasks: str = "core"
     """core, trained, a tier (checks, learning, open, general, recorded), or names or ids separated
     by commas."""
@@ -59,7 +59,7 @@ class Benchmark(ParallelStudy):
     features: tuple[str, ...] = ()
     """What the agent observes, if its class does not say so."""
     called: str = ""
-    """Name of the agent in tables; by default its own."""
+    """Name of the agent in tables; by default, its own name."""
     split: Split = "test"
     """Seeds of the runs: those of validation and train are for tuning, and not submitted."""
     salt: str = ""

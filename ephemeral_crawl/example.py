@@ -70,10 +70,10 @@ _AGES = np.array([0.0, 1.0, 3.0, 6.0, 12.0, 24.0])  # hours, at which readers we
 class Example(Study):
     """Writes example files to a folder, and prints the commands that go from a log to a schedule.
 
-    The files are twelve weeks of 24 invented feeds: log.csv has their items, curves.csv how fast
-    the items lose their readers, pings.csv the pings that announce some of them, sources.csv the
-    rates from which all were drawn, and intervals.csv a present rule. One feed closes and one opens
-    within this time.
+    The files describe twelve weeks of 24 invented feeds. log.csv has their items, curves.csv how
+    fast the items lose their readers, pings.csv the pings that announce some of them, sources.csv
+    the rates from which everything was drawn, and intervals.csv a present rule. Within this time,
+    one feed closes and another one opens.
     """
 
     outputs: ClassVar[tuple[str, ...]] = (_LOG, _CURVES, _PINGS, _SOURCES, _INTERVALS)

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Reshard(Command):
-    """Moves each source to the store of the shard that it belongs to, with what was learnt of it:
-    from one store to several, or from some to more.
+    """Moves each source to the store of its shard, with what was learnt about it: from one store to
+    several, or from some to more.
 
-    Stop the servers and crawlers first. If it is stopped, start it again: no source is lost, and it
-    goes on. The budgets are divided by the number of sources at the end, and add up to what they
-    did before, or to less if it is killed just then: compare what it prints. Those of tags and
-    pauses go along. A budget by the hour is refused.
+    Stop the servers and crawlers first. If the command is interrupted, start it again: no source is
+    lost, and it continues. At the end, the budgets are divided by the number of sources. They add
+    up to what they did before, or to less if the command is killed just then: compare what it
+    prints. Budgets of tags and pauses are moved, too. A budget by the hour is refused.
     """
 
     stores: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STORE")]
     """Stores of all shards, in their order: a.db or sqlite:///a.db, or
-    postgresql://user@host/database?schema=name. Those that do not exist are made, with the settings
-    of the first."""
+    postgresql://user@host/database?schema=name. Stores that do not exist are created, with the
+    settings of the first."""
 
     def run(self) -> None:
         from ephemeral_crawl.live import Scheduler

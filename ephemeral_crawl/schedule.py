@@ -40,9 +40,9 @@ _STEPS = 30  # of a mean gap between two fetches, in which the order of the firs
 class MakeSchedule(LogOptions, Study):
     """Makes a schedule from a log: an interval, a next fetch and a reason for each source.
 
-    Nothing is simulated, so that it takes seconds and can be made anew every night. Test
-    schedules on the log with `replay`, and schedulers with `backtest`; `ephemeral_crawl.live`
-    learns while it crawls.
+    Nothing is simulated, so that it takes seconds, and you can make a new schedule every night.
+    Test schedules on the log with `replay`, and the live scheduler, which learns while it crawls,
+    with `backtest`.
     """
 
     main: ClassVar[tuple[str, ...]] = (

@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class ManageSources(Command):
-    """Imports sources into the store of a live scheduler, exports and removes them.
+    """Imports sources into the store of a live scheduler, exports them, and removes them.
 
-    Files are told by their names: `.opml` or `.xml` are subscriptions of a feed reader; `.csv` is a
-    table of sources with the columns source, host, cost, min_interval, max_interval, half_life,
-    tag, weight and paused, of which all but the first may be missing.
+    The suffix of a file tells its format. `.opml` and `.xml` are subscriptions of a feed reader.
+    `.csv` is a table of sources with the columns source, host, cost, min_interval, max_interval,
+    half_life, tag, weight and paused, of which only the first is required.
     """
 
     store: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STORE")] = ("crawl.db",)
-    """The scheduler's: crawl.db or sqlite:///crawl.db, made if it does not exist, which needs
-    --budget, or postgresql://user@host/database; or those of all shards, in their order."""
+    """Store of the scheduler: crawl.db or sqlite:///crawl.db, or postgresql://user@host/database;
+    or the stores of all shards, in their order. A store that does not exist is created, and needs
+    --budget."""
     budget: str | None = None
-    """Fetches per time, such as 20/h; not of shards."""
+    """Fetches per time, such as 20/h; not for shards."""
     half_life: str | None = None
     """Time in which the worth of an item halves, such as 3h, which is the default."""
     remove: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE")] = ()
@@ -45,14 +46,14 @@ class ManageSources(Command):
     sitemap: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL")] = ()
     """Sitemaps, or indexes of sitemaps, whose pages are added."""
     tag: str | None = None
-    """Tag of the sources of these files and sitemaps that are new, such as a section or a customer,
-    which may have a budget of its own (`ephemeral-crawl store --tag`)."""
+    """Tag of the new sources of these files and sitemaps, such as a section or a customer. A tag
+    may have a budget of its own (`ephemeral-crawl store --tag`)."""
     allow_private: bool = False
     """Also fetch sitemaps from addresses that are not public: loopback and private networks."""
     items: Path | None = None
-    """Log of items, as for `fit`: its sources are added, and start from the rates that it shows."""
+    """Log of items, as for `fit`. Its sources are added, and start from the rates in the log."""
     fleet: Path | None = None
-    """Fleet that `fit` wrote: its sources are added, and start from its rates and worths."""
+    """Fleet that `fit` wrote. Its sources are added, and start from its rates and worths."""
     per_host: str = "0s"
     """Least time between two fetches of a host (registered domain), such as 10s."""
     write: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE")] = field(default=())

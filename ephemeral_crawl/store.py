@@ -19,8 +19,8 @@ _SHOWN = 20  # tags
 
 @dataclass(kw_only=True)
 class ManageStore(Command):
-    """Checks the store of a live scheduler, changes its settings, and copies it: as a backup, to
-    restore one, or from a file to a database.
+    """Checks the store of a live scheduler, changes its settings, and copies it: to make or restore
+    a backup, or to move from a file to a database.
 
     It can be used while crawlers and servers use the store, which notice new settings at their next
     lease. A store that is damaged, or was made by another version, is refused with the reason.
@@ -33,26 +33,28 @@ class ManageStore(Command):
     zone: Annotated[str | None, tyro.conf.arg(metavar="ZONE")] = None
     """Time zone of a budget by the hour, such as Europe/Paris; by default UTC."""
     burst: float | None = None
-    """Budget units that can be spent at once; with a new budget, by default those of an hour."""
+    """Budget units that can be spent at once; with a new budget, by default the budget of an
+    hour."""
     explore: float | None = None
-    """Fraction of the budget for visits in rotation."""
+    """Fraction of the budget for exploratory fetches."""
     tag: str | None = None
-    """A tag of sources whose budget is set to --least and --most, or to none."""
+    """Tag of sources whose budget is set to --least and --most, or removed without them."""
     least: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
-    """What its sources get at least, if they can spend it, such as 5/h, or 10% of the budget."""
+    """Minimum for the sources of the tag, if they can spend it: a rate, such as 5/h, or 10% of the
+    budget."""
     most: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
-    """What they get at most."""
+    """Maximum for the sources of the tag, likewise."""
     pause: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KIND:NAME")] = ()
     """What is not fetched until --resume: tag:news, host:example.org, host:*.example.org, or
     source:https://example.org/feed."""
     resume: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KIND:NAME")] = ()
     """What is fetched again."""
     changes: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """CSV or JSON lines of sources and of those settings of each that change: host, cost,
-    min_interval, max_interval, half_life, tag, weight, paused. If one is refused, nothing is
-    changed, also of what other options say."""
+    """CSV or JSON lines of sources, with the settings that change: host, cost, min_interval,
+    max_interval, half_life, tag, weight, paused. If one is refused, nothing is changed, nor by
+    other options."""
     copy_to: Annotated[str | None, tyro.conf.arg(metavar="STORE")] = None
-    """A new store to copy everything to, which is opened once as a check."""
+    """A new store to which everything is copied; it is opened once as a check."""
 
     def run(self) -> None:
         from ephemeral_crawl.crawl.exchange import change_sources

@@ -38,10 +38,10 @@ _FEWEST_WEEKS = 8  # with fewer, the intervals rest on days
 class Backtest(SignalOptions, AnsweringStudy):
     """Plays the live scheduler on a recorded log, item by item, against the rules of feed readers.
 
-    The scheduler knows nothing of the feeds at first, and learns from what its own fetches find,
-    and from pings if there are any (--signals). All spend the same number of fetches: the intervals
-    of a rule are stretched or shrunk by the same factor. The log is that of `fit`: source,
-    published, utility.
+    The scheduler knows nothing about the feeds at first. It learns from what its own fetches find,
+    and from pings if there are any (--signals). The scheduler and all rules spend the same number
+    of fetches: the intervals of a rule are stretched or shrunk by one factor. The log has the
+    columns source, published and utility, as for `fit`.
     """
 
     main: ClassVar[tuple[str, ...]] = (
@@ -69,11 +69,11 @@ class Backtest(SignalOptions, AnsweringStudy):
     """Part of the log after which fetches begin: what was published before is the backlog that the
     first fetch of a feed lists."""
     listed: int = 20
-    """Number of the newest items that a feed lists; 0 if it lists all. What has left the list is
-    lost."""
+    """Number of the newest items that a feed lists; 0 if it lists all. Items that have left the
+    list are lost."""
     quick: bool = False
-    """Play four weeks at most, a sample of at most 300 feeds, with the budget scaled to it, and the
-    scheduler with fewer budgets."""
+    """Play four weeks at most, a sample of at most 300 feeds with the budget scaled to it, and
+    fewer budgets of the scheduler."""
 
     def run(self) -> None:
         check_choice("--present", self.present, RULES)

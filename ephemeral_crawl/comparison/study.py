@@ -71,33 +71,33 @@ class ComparisonStudy(AnsweringStudy):
     )
 
     budget: Annotated[str, tyro.conf.arg(metavar="M[,M…]")] = ""
-    """M: the cost of the crawls that is allowed per step. Several, such as 3,4,8, also give the
-    utility as a function of the budget."""
+    """M: the cost of the crawls that are allowed in one step. Several values, such as 3,4,8, also
+    give the utility as a function of the budget."""
     period: float = 1.0
     """T: length of a step, in the unit of time of the rates."""
     present: Annotated[
         str,
         tyro.conf.arg(
             metavar="RULE|CSV",
-            help="Your present rule, to be compared with: the name of a policy (see --agents), or "
-            "a CSV with the columns source, interval (time between two crawls; empty: never).",
+            help="Your present rule, for comparison: the name of a policy (see --agents), or a "
+            "CSV with the columns source, interval (time between two crawls; empty: never).",
         ),
     ] = ""
     last_crawls: Annotated[str, tyro.conf.arg(metavar="CSV")] = ""
-    """When each source was last crawled, from which next_crawl in schedule.csv follows: a CSV with
+    """When each source was last crawled, on which next_crawl in schedule.csv depends: a CSV with
     the columns source, since (time from its last crawl until now, or until the end of the log;
-    empty: never). By default no source was crawled before."""
+    empty: never). By default, no source was crawled before."""
     max_interval: Annotated[float, tyro.conf.arg(metavar="TIME")] = 0.0
     """Crawl every source at least once in this time, and say what that costs; 0 for no limit."""
     recall: float | None = None
-    """Signals: the fraction of the items of every source that trigger a ping. By default that of
-    the fleet's column recall, and none without it."""
+    """Signals: the fraction of the items of every source that trigger a ping. By default,
+    the fleet's column recall, or no signals without it."""
     precision: float | None = None
-    """Signals: the fraction of the pings that an item triggered; the others are false. By default
-    that of the fleet's column precision, and 1 without it."""
+    """Signals: the fraction of the pings that an item triggered; the others are false. By default,
+    the fleet's column precision, or 1 without it."""
     delay: Annotated[float | None, tyro.conf.arg(metavar="TIME")] = None
-    """Signals: the mean time from an item to its ping. By default that of the fleet's column
-    signal_delay, and 0 without it."""
+    """Signals: the mean time from an item to its ping. By default, the fleet's column
+    signal_delay, or 0 without it."""
     engine_rate: Annotated[float | None, tyro.conf.arg(metavar="S")] = None
     """Indexing engine: the items that it indexes per step. Utility then counts when an item is
     indexed. By default everything is indexed in the step in which it is collected."""
@@ -123,8 +123,8 @@ class ComparisonStudy(AnsweringStudy):
         tuple[str, ...],
         tyro.conf.arg(
             help=f"Policies to compare; {REFERENCE} and {FLOOR} are always included, and "
-            f"{PingFirst.name} with signals. whittle-exact is left out where it is the same as "
-            "whittle: unless random content is observed or announced by signals. Besides those of "
+            f"{PingFirst.name} with signals. whittle-exact is left out where it equals whittle, "
+            "that is, unless random content is observed or announced by signals. Available besides "
             f"the default: {', '.join(ON_REQUEST)}."
         ),
     ] = tuple(name for name in AGENTS if name not in ON_REQUEST)
@@ -132,7 +132,7 @@ class ComparisonStudy(AnsweringStudy):
     """Seed of all random draws."""
     quick: bool = False
     """A first answer in seconds: few runs and steps, and a sample of at most 300 sources, with the
-    budget scaled to it. The schedule is of all sources all the same."""
+    budget scaled to it. The schedule still covers all sources."""
 
     @abstractmethod
     def _events(self) -> StepEvents[Any]:

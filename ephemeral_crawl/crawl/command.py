@@ -43,11 +43,10 @@ _BESIDE = (".items", ".hubs", "-wal", "-shm")  # ends of the names of files besi
 class CrawlFeeds(Command):
     """Fetches feeds when they are due, within a budget, and writes what is new.
 
-    The schedule learns while it crawls. RSS, Atom, RDF, JSON Feed and sitemaps are read, requests
-    are conditional, and what servers ask for is honoured: Retry-After, Cache-Control, ttl,
-    permanent redirects, 410; robots.txt for pages alone, as feeds are offered to programs. Ctrl-C
-    ends it after the fetches under way, a second one at once; the same command goes on where it
-    was.
+    The scheduler learns while it crawls. It reads RSS, Atom, RDF, JSON Feed and sitemaps. Requests
+    are conditional, and respect Retry-After, Cache-Control, ttl, permanent redirects and 410;
+    robots.txt applies only to pages, since feeds are made for programs. Ctrl-C ends the crawl after
+    the fetches under way, and a second Ctrl-C at once; the same command continues where it was.
     """
 
     main: ClassVar[tuple[str, ...]] = (
@@ -55,28 +54,29 @@ class CrawlFeeds(Command):
         *("per_host", "user_agent"),
     )
     feeds: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = ()
-    """OPML or CSV files of feeds, which are added to the store; none if the store has them."""
+    """OPML or CSV files of feeds to add to the store; none if the store has them."""
     budget: str | None = None
     """Fetches per time, such as 20/h, or by the hour, such as "08:00 40/h, 22:00 10/h"; by default
     that of the store."""
     zone: str | None = None
     """Time zone of a budget by the hour, such as Europe/Paris; by default UTC."""
     unit: Literal["requests", "kB", "seconds"] = "requests"
-    """What the budget counts: requests, or what fetches take, kilobytes received or seconds, which
-    is learnt for each feed; then a fetch that finds nothing may cost much less. Say it at every
+    """What the budget counts: requests, kilobytes received, or seconds. The cost of each feed's
+    fetches is learnt; those that find nothing may cost much less. Give this option at every
     start."""
     half_life: str | None = None
     """Time in which the worth of an item halves, such as 3h, which is the default."""
     store: Path = Path("crawl.db")
-    """File of the scheduler; what is known of items is in a file beside it, with .items added."""
+    """File of the scheduler. The identifiers of known items are in a file beside it, with .items
+    added."""
     out: str = "-"
-    """File to which new items are appended, one JSON object a line; - is the standard output."""
+    """File to which new items are appended, one JSON object per line; - is the standard output."""
     once: bool = False
     """Fetch what is due now, and end."""
     dry_run: bool = False
     """Fetch nothing: print the schedule, and what it gains."""
     all: bool = False
-    """With --dry-run: list all feeds, rather than the first 40."""
+    """With --dry-run: list all feeds instead of the first 40."""
     explain: str = ""
     """Fetch nothing: print what is known about this feed, when it is due, and why. A part of the
     URL will do."""
@@ -92,30 +92,31 @@ class CrawlFeeds(Command):
     max_interval: str | None = None
     """Largest time between two fetches of the feeds that are added, such as 24h."""
     timeout: str = "30s"
-    """For a fetch, redirects included."""
+    """Time limit of a fetch, redirects included."""
     max_size: float = 10.0
     """Largest size of a document, MB, unpacked."""
     worth: str = ""
     """Field of an item, as feedparser names it, that states its worth, such as slash_comments; by
     default all are worth 1."""
     user_agent: str = ""
-    """What servers are told; say how you can be reached."""
+    """How the crawler identifies itself to servers; say how you can be reached."""
     allow_private: bool = False
     """Also fetch from addresses that are not public: loopback and private networks."""
     use_proxies: bool = False
     """Use the proxies that the environment names."""
     public_url: str | None = None
-    """Address under which hubs of WebSub reach this program, such as https://me.example.org/news:
-    it then subscribes to those that feeds name, and their notices are pings."""
+    """Address at which WebSub hubs reach this program, such as https://me.example.org/news. The
+    crawl then subscribes to the hubs that feeds name, and their notices are pings."""
     listen: str = "127.0.0.1:8600"
-    """With --public-url: address and port to listen on, to which what comes there is passed on."""
+    """With --public-url: address and port to listen on, to which requests to the public address are
+    passed on."""
     quiet: bool = False
-    """Print no progress and no failures of feeds: as --log-level error."""
+    """Print no progress and no failures of feeds, as with --log-level error."""
     log_level: Level = "info"
-    """What is logged on standard error: errors of the program; warnings, such as feeds that fail,
-    too; info, where the crawl stands, too; or with debug every fetch."""
+    """What is logged on standard error: error, errors of the program; warning, also feeds that
+    fail; info, also where the crawl stands; debug, also every fetch."""
     log_format: Form = "text"
-    """Log lines of text, or one JSON object a line."""
+    """Log lines of text, or one JSON object per line."""
 
     def run(self) -> None:
         from ephemeral_crawl.crawl import exchange

@@ -27,11 +27,11 @@ from ephemeral_crawl.fit.lives import lives
 class Fit(SignalOptions, Study):
     """Estimates rates, utilities and decay from a log of items, and tests the model's assumptions.
 
-    The log is a table with one row an item: source, published (a number, or a time stamp
-    in ISO 8601 or RFC 822), utility (by default 1) and item, an identifier by which duplicates are
-    found and curves joined; as .csv, .csv.gz or .parquet. Sources that appear in the middle of the
-    log or fall silent are fitted over their own lives. With a log of pings, recall, precision and
-    delay of the sources' signals are estimated, too.
+    The log is a table with one row per item, as .csv, .csv.gz or .parquet. Its columns are source,
+    published (a number, or a time stamp in ISO 8601 or RFC 822), utility (by default 1) and item,
+    an identifier by which duplicates are found and curves joined. Sources that appear in the middle
+    of the log or fall silent are fitted over their own lives. With a log of pings, the recall,
+    precision and delay of the sources' signals are estimated, too.
     """
 
     main: ClassVar[tuple[str, ...]] = (

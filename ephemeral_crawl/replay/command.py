@@ -24,8 +24,8 @@ _MOST_STEPS = 10_000_000  # of which the rewards of all runs are held
 class ReplayLog(Log, ComparisonStudy):
     """Replays a log of what your sources published: how much would each policy have collected?
 
-    The policies are fitted to the first part of the log and replay the second, all with the same
-    items. The schedule is that of the fleet fitted to the whole log.
+    The policies are fitted to the first part of the log, and replay the second part, all with the
+    same items. The schedule is that of the fleet fitted to the whole log.
     """
 
     main: ClassVar[tuple[str, ...]] = (
@@ -36,7 +36,7 @@ class ReplayLog(Log, ComparisonStudy):
     quickly: ClassVar[dict[str, int]] = {"steps": 1000, "seeds": 2}
 
     sources: str = ""
-    """A fleet of your own, which is used instead of one fitted to the log: a CSV, or the name of a
+    """A fleet of your own, used instead of one fitted to the log: a CSV, or the name of a
     preset."""
     steps: Annotated[int | None, tyro.conf.arg(metavar="H")] = None
     """Steps that are replayed; by default all of the second part, with --quick 1000."""

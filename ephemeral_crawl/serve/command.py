@@ -26,9 +26,9 @@ class Serve(Command):
     """Serves the live scheduler over HTTP: leases and reports for crawlers in any language, a page
     that shows the fleet, and metrics.
 
-    It listens on this machine only, unless there is a token, which is read from a file (made if it
-    does not exist) or from the variable EPHEMERAL_CRAWL_TOKEN. Several servers and other programs
-    can use one store at the same time.
+    It listens on this machine only, unless there is a token. The token is read from a file (created
+    if it does not exist) or from the environment variable EPHEMERAL_CRAWL_TOKEN. Several servers
+    and other programs can use one store at the same time.
     """
 
     main: ClassVar[tuple[str, ...]] = (
@@ -36,49 +36,51 @@ class Serve(Command):
         *("log_level", "log_format"),
     )
     store: Annotated[str, tyro.conf.arg(metavar="STORE")] = "sqlite:///crawl.db"
-    """The scheduler's file, made if it does not exist: crawl.db or sqlite:///crawl.db; :memory:; or
-    a database, postgresql://user@host/database."""
+    """The scheduler's store, created if it does not exist: a file, crawl.db or sqlite:///crawl.db;
+    :memory:; or a database, postgresql://user@host/database."""
     budget: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
     """What may be fetched, such as 20/h, or by the hour, such as "08:00 40/h, 22:00 10/h". A new
-    file needs it; in another it replaces the budget."""
+    store needs it; in an existing store, it replaces the budget."""
     zone: Annotated[str | None, tyro.conf.arg(metavar="ZONE")] = None
     """Time zone of a budget by the hour, such as Europe/Paris; by default UTC."""
     burst: float | None = None
-    """Budget units that can be spent at once; by default those of an hour."""
+    """Budget units that can be spent at once; by default, the budget of an hour."""
     half_life: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
-    """Time in which the worth of an item halves, such as 3h, which is the default; or learn."""
+    """Time in which the worth of an item halves, such as 3h, the default; or learn, to estimate
+    it."""
     worth_at: str | None = None
-    """What reported worths refer to: publication, the default, or fetch."""
+    """Time to which reported worths refer: publication, the default, or fetch."""
     explore: float | None = None
-    """Fraction of the budget for visits in rotation; by default .05."""
+    """Fraction of the budget for exploratory fetches; by default .05."""
     full: bool = False
     """Let changes survive a power failure, too."""
     host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1"
-    """Address to listen on. Any but that of this machine itself needs a token."""
+    """Address to listen on. Any address other than that of this machine itself needs a token."""
     port: int = 8500
     """Port to listen on; 0 for a free one."""
     token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """File of the token that clients must send; one is made, with mode 600, if there is none."""
+    """File with the token that clients must send; created with mode 600 if it does not exist."""
     public_url: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
-    """Address under which others reach this server, such as https://crawl.example.org: it then
-    subscribes to the WebSub hubs that feeds name, and accepts IndexNow. It needs the extra crawl, a
-    token, and a request of its own to each feed, once a week until one names a hub."""
+    """Address at which others reach this server, such as https://crawl.example.org. The server then
+    subscribes to the WebSub hubs that feeds name, and accepts IndexNow. This needs the extra crawl,
+    a token, and a separate request to each feed, repeated once a week until the feed names a
+    hub."""
     allow_private: bool = False
-    """Let feeds, hubs and key files be at addresses that are not public."""
+    """Also contact feeds, hubs and key files at addresses that are not public."""
     shards: int | None = None
-    """Divide the sources among as many schedulers, which run on Ray, each with a store of its own:
-    STORE with {shard} in the place of the number. The budget is that of all; without it, this
-    server forwards to the shards that another has started."""
+    """Divide the sources among this many schedulers, which run on Ray, each with a store of its
+    own: STORE with {shard} in place of the number. The budget is that of all shards; without it,
+    this server forwards to shards that another one has started."""
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
-    """With --shards: auto, for the Ray cluster of which this machine is part, or HOST:PORT; by
+    """With --shards: auto, for the Ray cluster to which this machine belongs, or HOST:PORT; by
     default that of RAY_ADDRESS, or a Ray on this machine alone."""
     rate: Annotated[float, tyro.conf.arg(metavar="R")] = 2000.0
-    """Requests per second that one address may make on average without the token; those who send
-    it, or all where there is none, are not limited."""
+    """Requests per second that one address may make on average without the token. Clients that send
+    it are not limited, nor is anyone where there is no token."""
     log_level: Level = "warning"
-    """What is logged on standard error: errors alone, warnings too, and so on."""
+    """Least severe level that is logged on standard error."""
     log_format: Form = "text"
-    """Log lines of text, or one JSON object a line."""
+    """Log lines of text, or one JSON object per line."""
 
     def run(self) -> None:
         from crawl_env.errors import check_positive

@@ -12,12 +12,11 @@ from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 
 from agents import AGENTS, registry
-from agents.evaluation import benchmark, rollout, statistics
+from agents.evaluation import benchmark, rollout
 from agents.learning import LEARNERS
 from agents.theory.engine import backlog
 from crawl_env import CrawlEnv
@@ -226,69 +225,6 @@ def test_numbers_of_the_start_page():
         row = re.findall(rf"^\| {policy} \|(.*)\|$", findings, re.M)[0]  # of content not observed
         assert round(float(row.split("|")[2].strip(" %"))) == int(shown)
     assert re.search(rf"\b{len(AGENTS) + len(LEARNERS)}\s+agents", start)
-
-
-def test_numbers_of_the_front_page_are_those_of_its_record():
-    folder = ROOT / "results" / "hacker-news-replay"
-    rewards: dict[tuple[str, int], list[float]] = {}  # of each week; of the bound, of all
-    published: dict[tuple[str, int], float] = {}
-    for row in read_csv(folder / "not-observed" / "records.csv"):
-        policy = row["agent"], round(float(row["budget"]))
-        rewards.setdefault(policy, []).append(float(row["reward"]))
-        published[policy] = published.get(policy, 0.0) + float(row["published"])
-    fractions, gains = (folder / "findings.md").read_text(encoding="utf-8").split("The gain of")
-
-    rows = re.findall(r"^\| ([a-z -]+?)(?: \(.*?\))? \|(.* %) \|$", fractions, re.M)
-    assert len(rows) == 16
-    for name, cells in rows:
-        for budget, cell in zip((2, 5, 10, 20), cells.split("|"), strict=True):
-            policy = name.replace(" ", "-"), budget
-            fraction = sum(rewards[policy]) / published[policy]
-            assert float(cell.strip(" %")) == pytest.approx(100 * fraction, abs=0.051)
-
-    rows = re.findall(r"^\| ([a-z-]+) \|(.*\]) \|$", gains, re.M)
-    assert len(rows) == 6
-    for name, cells in rows:
-        for budget, cell in zip((2, 5, 10, 20), cells.split("|"), strict=True):
-            gain = statistics.gain(rewards["whittle", budget], rewards[name, budget])
-            estimate = [100 * x for x in gain]
-            assert [float(x) for x in re.findall(r"[-+][\d.]+", cell)] == pytest.approx(
-                estimate, abs=0.051
-            )
-
-
-def test_numbers_of_the_simulated_crawls_are_those_of_their_record():
-    text, folder = PAGES["docs/engineers/live.md"], ROOT / "results" / "live"
-    collected: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for row in read_csv(folder / "feeds.csv"):
-        policies = collected.setdefault((row["case"], row["budget"]), {})
-        policies.setdefault(row["policy"], []).append(float(row["fraction"]))
-    rows = re.findall(r"^\| (\w+ hosts) \| (\d+) \|(.*) \((\w+)\) \|$", text, re.M)
-    assert len(rows) == 6
-    for case, budget, cells, best in rows:
-        policies = collected[case, budget]
-        own, oracle = policies["Scheduler"], policies["oracle"]
-        means = {policy: fmean(fractions) for policy, fractions in policies.items()}
-        rules = means.keys() - {"Scheduler", "Scheduler over HTTP", "oracle", "bound"}
-        assert best == max(rules, key=means.__getitem__)
-        shown = [float(cell.strip(" %")) for cell in cells.split("|")]
-        assert [shown[0], shown[1], shown[4], shown[5]] == pytest.approx(
-            [means["Scheduler"], means["oracle"], means["bound"], means[best]], abs=0.0006
-        )
-        parts = [100 * x / y for x, y in zip(own, oracle, strict=True)]
-        assert shown[2:4] == pytest.approx([fmean(parts), min(parts)], abs=0.051)
-
-    days: dict[tuple[str, str], list[list[float]]] = {}
-    for row in read_csv(folder / "failing.csv"):
-        of_policy = days.setdefault((row["case"], row["policy"]), [])
-        of_policy.append([float(row[f"day {day}"]) for day in (1, 2, 3, 4)])
-    rows = re.findall(r"^\| (none dead|\d+ % dead|some die and recover) \|(.*)\|$", text, re.M)
-    assert len(rows) == 4
-    columns = ("Scheduler", "dead ones paused at once", "miniflux", "commafeed")
-    for case, cells in rows:
-        for policy, cell in zip(columns, cells.split("|"), strict=True):
-            means_of_days = [fmean(day) for day in zip(*days[case, policy], strict=True)]
-            assert [float(x) for x in cell.split()] == pytest.approx(means_of_days, abs=0.0006)
 
 
 def test_the_page_of_the_environment_has_the_sections_of_its_docstring(monkeypatch):

@@ -25,14 +25,10 @@ def test_the_readme_is_short_and_names_the_two_commands():
 
 def test_the_rows_of_the_readme_are_rows_of_the_benchmark():
     recorded = (ROOT / "results" / "benchmark" / "summary.md").read_text(encoding="utf-8")
-    groups, group, columns = {}, "", []
-    for cells in cells_of(recorded):
-        if cells[0] == "task":
-            columns = [name.removesuffix(", score") for name in cells]
-        elif cells[0].startswith("**"):
-            group = cells[0].strip("*")
-        else:
-            groups[group, cells[0]] = dict(zip(columns, cells, strict=True))
+    groups = {}
+    for group, table in re.findall(r"^\*\*(.*)\*\*\n\n((?:\|.*\n)+)", recorded, re.M):
+        columns, *lines = cells_of(table)
+        groups |= {(group, row[0]): dict(zip(columns, row, strict=True)) for row in lines}
     names, *rows = cells_of(README.partition("## Results")[2])
     names[1] = {"Whittle, of bound": "fraction of bound"}[names[1]]
     assert len(rows) == 5

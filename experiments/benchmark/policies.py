@@ -217,19 +217,21 @@ def _group(report: Report, group: str, members: list[TaskResults]) -> None:
 
 
 def _summary(results: list[TaskResults]) -> str:
-    """Return a Markdown table of Whittle's rewards and fractions of the bound, and of scores."""
-    scores = [f"{name}, score" for name in SUMMARISED]
-    head = ["task", "Whittle", "fraction of bound", "bound", *scores]
-    lines = [head, ["---", "---:", "---:", "---", *["---:"] * len(SUMMARISED)]]
+    """Return a Markdown table for each group of tasks: Whittle's rewards and fractions of the
+    bound, and the scores of other policies."""
+    head = ["task", "Whittle", "fraction of bound", "bound", *SUMMARISED]
+    rule = ["---", "---:", "---:", "---", *["---:"] * len(SUMMARISED)]
+    tables = []
     for group, members in groupby(results, key=lambda d: d.task.group):
-        lines.append([f"**{group}**", *[""] * (len(head) - 1)])
+        rows = []
         for one in members:
             of_bound = one.of_bound("whittle").mean
             cells = (f"{one.score(name).mean:.3f}" for name in SUMMARISED)
             whittle = f"{one.rewards['whittle'].mean():.5g}"
             share = "" if np.isnan(of_bound) else f"{of_bound:.2%}"
-            lines.append([one.task.name, whittle, share, one.information, *cells])
-    return markdown(lines)
+            rows.append([one.task.name, whittle, share, one.information, *cells])
+        tables.append(f"**{group}**\n\n{markdown([head, rule, *rows])}")
+    return "\n".join(tables)
 
 
 def _heat_map(members: list[TaskResults]) -> Any:

@@ -4,6 +4,7 @@ import csv
 import gzip
 import re
 import shutil
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -105,24 +106,63 @@ def test_the_benchmarks_summary_is_that_of_its_records():
         policies.results([], bounds)
 
 
-def test_the_replays_findings_are_those_of_its_records():
-    text = (REPLAY / "findings.md").read_text(encoding="utf-8")
-    sums = {}  # by budget and agent: rewards of the blocks
+def test_numbers_of_the_front_page_are_those_of_its_record():
+    rewards: dict[tuple[str, int], list[float]] = {}  # of each week; of the bound, of all
+    published: dict[tuple[str, int], float] = {}
     for row in read_csv(REPLAY / "not-observed" / "records.csv"):
-        if row["block"] != "all":
-            of_budget = sums.setdefault(row["budget"], {})
-            of_budget.setdefault(row["agent"], []).append(float(row["reward"]))
-    for name in ("static", "lagrangian", "nutch", "miniflux"):
-        gains = [statistics.gain(agents["whittle"], agents[name]) for agents in sums.values()]
-        cells = [f"{100 * g.mean:+.1f} [{100 * g.low:+.1f}, {100 * g.high:+.1f}]" for g in gains]
-        assert f"| {name} | {' | '.join(cells)} |" in text
-    shares = re.search(r"\| whittle \| ([\d.]+) %", text)
-    assert shares
-    rows = [
-        row
-        for row in read_csv(REPLAY / "not-observed" / "records.csv")
-        if (row["budget"], row["agent"]) == ("2.0", "whittle")
-    ]
-    collected = np.sum([float(row["reward"]) for row in rows])
-    published = np.sum([float(row["published"]) for row in rows])
-    assert float(shares[1]) == pytest.approx(100 * collected / published, abs=0.05)
+        policy = row["agent"], round(float(row["budget"]))
+        rewards.setdefault(policy, []).append(float(row["reward"]))
+        published[policy] = published.get(policy, 0.0) + float(row["published"])
+    fractions, gains = (REPLAY / "findings.md").read_text(encoding="utf-8").split("The gain of")
+
+    rows = re.findall(r"^\| ([a-z -]+?)(?: \(.*?\))? \|(.* %) \|$", fractions, re.M)
+    assert len(rows) == 16
+    for name, cells in rows:
+        for budget, cell in zip((2, 5, 10, 20), cells.split("|"), strict=True):
+            policy = name.replace(" ", "-"), budget
+            fraction = sum(rewards[policy]) / published[policy]
+            assert float(cell.strip(" %")) == pytest.approx(100 * fraction, abs=0.051)
+
+    rows = re.findall(r"^\| ([a-z-]+) \|(.*\]) \|$", gains, re.M)
+    assert len(rows) == 6
+    for name, cells in rows:
+        for budget, cell in zip((2, 5, 10, 20), cells.split("|"), strict=True):
+            gain = statistics.gain(rewards["whittle", budget], rewards[name, budget])
+            estimate = [100 * x for x in gain]
+            assert [float(x) for x in re.findall(r"[-+][\d.]+", cell)] == pytest.approx(
+                estimate, abs=0.051
+            )
+
+
+def test_numbers_of_the_simulated_crawls_are_those_of_their_record():
+    text = (ROOT / "docs" / "engineers" / "live.md").read_text(encoding="utf-8")
+    collected: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in read_csv(RESULTS / "live" / "feeds.csv"):
+        policies = collected.setdefault((row["case"], row["budget"]), {})
+        policies.setdefault(row["policy"], []).append(float(row["fraction"]))
+    rows = re.findall(r"^\| (\w+ hosts) \| (\d+) \|(.*) \((\w+)\) \|$", text, re.M)
+    assert len(rows) == 6
+    for case, budget, cells, best in rows:
+        policies = collected[case, budget]
+        own, oracle = policies["Scheduler"], policies["oracle"]
+        means = {policy: fmean(fractions) for policy, fractions in policies.items()}
+        rules = means.keys() - {"Scheduler", "Scheduler over HTTP", "oracle", "bound"}
+        assert best == max(rules, key=means.__getitem__)
+        shown = [float(cell.strip(" %")) for cell in cells.split("|")]
+        assert [shown[0], shown[1], shown[4], shown[5]] == pytest.approx(
+            [means["Scheduler"], means["oracle"], means["bound"], means[best]], abs=0.0006
+        )
+        parts = [100 * x / y for x, y in zip(own, oracle, strict=True)]
+        assert shown[2:4] == pytest.approx([fmean(parts), min(parts)], abs=0.051)
+
+    days: dict[tuple[str, str], list[list[float]]] = {}
+    for row in read_csv(RESULTS / "live" / "failing.csv"):
+        of_policy = days.setdefault((row["case"], row["policy"]), [])
+        of_policy.append([float(row[f"day {day}"]) for day in (1, 2, 3, 4)])
+    rows = re.findall(r"^\| (none dead|\d+ % dead|some die and recover) \|(.*)\|$", text, re.M)
+    assert len(rows) == 4
+    columns = ("Scheduler", "dead ones paused at once", "miniflux", "commafeed")
+    for case, cells in rows:
+        for policy, cell in zip(columns, cells.split("|"), strict=True):
+            means_of_days = [fmean(day) for day in zip(*days[case, policy], strict=True)]
+            assert [float(x) for x in cell.split()] == pytest.approx(means_of_days, abs=0.0006)

@@ -306,6 +306,7 @@ class CrawlFeeds(Command):
         self, scheduler: Scheduler, client: Client, look: Callable[[], None]
     ) -> Subscriptions | None:
         """Return the subscriptions at hubs, which are in a file beside the store."""
+        from ephemeral_crawl.crawl.memory import beside
         from ephemeral_crawl.crawl.websub import KIND, Subscriptions
         from ephemeral_crawl.live import UnknownSource
 
@@ -320,7 +321,7 @@ class CrawlFeeds(Command):
                 scheduler.signal(name, KIND)
                 look()
 
-        path = self.store.with_name(self.store.name + ".hubs")
+        path = beside(self.store, ".hubs")
         return Subscriptions(path, self.public_url, client, is_source, ping)
 
     @contextlib.asynccontextmanager

@@ -4,6 +4,7 @@ each feed: which items are known, and what makes the next request conditional.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -16,6 +17,7 @@ from ephemeral_crawl.live.journal import PATIENCE
 from ephemeral_crawl.live.journal.sqlite import is_new, unusable
 
 _OBJECTS = "SELECT type, name, sql FROM sqlite_master"
+_ITEMS = ".items"
 
 
 class FileBeside:
@@ -121,14 +123,16 @@ def titles_beside(store: Path) -> dict[str, str]:
 
     Nothing is made where there is no table beside the store.
     """
-    if not _beside(store).exists():
+    if not beside(store, _ITEMS).exists():
         return {}
     with closing(Memory.beside(store)) as memory:
         return memory.titles()
 
 
-def _beside(store: Path) -> Path:
-    return store.with_name(store.name + ".items")
+def beside(store: Path, end: str) -> Path:
+    """Return the path of a file beside a store, whose name ends with `end`. Of a link, it is beside
+    the file that the link leads to: the store is the same under all its names."""
+    return Path(os.path.realpath(store) + end)
 
 
 class FeedState(NamedTuple):
@@ -160,7 +164,7 @@ class Memory(FileBeside):
     @classmethod
     def beside(cls, store: Path, patience: float = PATIENCE) -> Memory:
         """Return the table beside the store of a scheduler."""
-        return cls(_beside(store), patience)
+        return cls(beside(store, _ITEMS), patience)
 
     def of(self, source: str) -> FeedState:
         """Return the stored state of a feed."""

@@ -23,6 +23,7 @@ from fastapi.responses import PlainTextResponse
 from crawl_env.errors import shown
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.limited import LimitedProcess
+from ephemeral_crawl.crawl.memory import beside
 from ephemeral_crawl.crawl.robots import Robots
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.crawl.websub import KIND, NotYet, Subscriptions, look
@@ -339,11 +340,11 @@ def subscriptions_of(store: str | Path) -> str:
     """Return the file of the subscriptions of a store, as `Scheduler` takes it: beside it, or in
     memory if it is no file.
 
-    >>> subscriptions_of("sqlite:///crawl.db"), subscriptions_of("postgresql://db/crawl")
-    ('crawl.db.hubs', ':memory:')
+    >>> subscriptions_of("sqlite:////crawl.db"), subscriptions_of("postgresql://db/crawl")
+    ('/crawl.db.hubs', ':memory:')
     """
     file = file_of(store)
-    return ":memory:" if file is None else f"{file}.hubs"
+    return ":memory:" if file is None else str(beside(file, ".hubs"))
 
 
 def _host(name: str) -> str:

@@ -231,6 +231,11 @@ def test_titles_that_the_crawl_has_stored_are_exported(tmp_path):
         memory.remember(urls[0], FeedState(title="Zwei <&> drei"), None)
     ManageSources(store=(str(store),), write=(written,)).run()
     assert [feed.title for feed in read_opml(written)] == ["Zwei <&> drei", urls[1]]
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "link.db"
+    link.symlink_to(store)
+    ManageSources(store=(str(link),), write=(written,)).run()
+    assert [feed.title for feed in read_opml(written)] == ["Zwei <&> drei", urls[1]]
 
 
 def test_no_store_is_made_for_a_file_that_is_refused(tmp_path, monkeypatch):

@@ -74,20 +74,16 @@ class LogOptions:
         far = log.far & ~is_believed
         if not far.any():
             return log
-        near = log.published[~far]
-        first, last = float(near.min()), float(near.max())
-        text = (
-            f"{far.sum():,} of {len(log):,} items lie far from all others, which are from "
-            f"{log.date(first)} to {log.date(last)}: {_items_text(log, np.flatnonzero(far))}"
-        )
+        text = far_text(log, far)
         if not self.drop_outliers:
             raise ValueError(
                 f"{items}: {text}. Correct their dates, or drop them with --drop-outliers. If "
                 "they are right, of all commands only `fit` takes them, if it is told the time "
                 "that the log covers by --from and --until"
             )
-        start = first if far[0] else log.start
-        end = float(np.nextafter(last, np.inf)) if far[-1] else log.end
+        near = log.published[~far]
+        start = float(near.min()) if far[0] else log.start
+        end = float(np.nextafter(near.max(), np.inf)) if far[-1] else log.end
         return log.covering(start, end).with_notes(f"{text}. They are left out.")
 
 
@@ -133,6 +129,20 @@ def check_decay(curves: Path | None, decay_rate: float | None) -> None:
         )
     if decay_rate is not None and not 0 < decay_rate < np.inf:
         raise ValueError(f"--decay-rate is {decay_rate:g}; it must be positive (1/time)")
+
+
+def far_text(log: ItemLog, far: np.ndarray) -> str:
+    """Return which items lie far from all others, as a sentence without its full stop.
+
+    Arguments:
+        far: whether each item does, (n,), as `ItemLog.far` says; at least one.
+    """
+    near = log.published[~far]
+    return (
+        f"{far.sum():,} of {len(log):,} items lie far from all others, which are from "
+        f"{log.date(float(near.min()))} to {log.date(float(near.max()))}: "
+        f"{_items_text(log, np.flatnonzero(far))}"
+    )
 
 
 def _items_text(log: ItemLog, rows: np.ndarray) -> str:

@@ -20,6 +20,7 @@ from crawl_env.files.regular import regular
 from crawl_env.files.table import Column
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.clock import HOURS
+from ephemeral_crawl.core.log_options import far_text
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.crawl.opml import read_opml, write_opml
@@ -366,7 +367,8 @@ def import_log(
         log: further arguments of `ItemLog.from_csv`, such as `end`.
 
     Raises:
-        ValueError: the file is not such a log, has no dates, or is of one moment. Nothing is added.
+        ValueError: the file is not such a log, has no dates or some that lie far from all others,
+            or is of one moment. Nothing is added.
     """
     history = ItemLog.from_csv(path, **log)
     if not history.origin:
@@ -378,6 +380,8 @@ def import_log(
             f"{path}: all items are of the same moment, which does not tell how often sources "
             "publish; give a longer log"
         )
+    if (far := history.far).any():
+        raise ValueError(f"{path}: {far_text(history, far)}. Correct their dates, or remove them")
     try:
         names = [source_of(name) for name in history.names]
     except ValueError as error:

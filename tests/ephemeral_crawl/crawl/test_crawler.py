@@ -792,6 +792,17 @@ def test_logs_without_dates_or_of_one_moment_are_refused(tmp_path, times, words)
     assert len(scheduler) == 0
 
 
+@pytest.mark.parametrize("date", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_a_log_with_a_date_that_must_be_wrong_is_refused(tmp_path, date):
+    """With it the sources would seem to publish once in centuries."""
+    rows = [f"a,2026-01-{day:02d}T00:00:00Z" for day in range(1, 31)]
+    (tmp_path / "log.csv").write_text("\n".join(["source,published", *rows, f"a,{date}"]))
+    scheduler = Scheduler(":memory:", budget="20/h")
+    with refused("1 of 31 items lie far from all others", f": a at {date}. Correct their dates"):
+        exchange.import_log(scheduler, tmp_path / "log.csv")
+    assert len(scheduler) == 0
+
+
 @pytest.mark.parametrize(("unit", "hours"), [("hour", 1), ("day", 24)])
 def test_a_fitted_fleet_is_where_the_schedule_starts(tmp_path, unit, hours):
     (tmp_path / "fleet.csv").write_text(

@@ -360,12 +360,12 @@ SHOWN = {  # what the page calls an entrant of the record, in which part
         "| `adaptive-thompson`, observing only": "thompson, changed: bayes",
     },
     ("information", "{}, not observed"): {
-        "| the number of new items, ": "thompson: number of new items",
-        "| their total utility, mean": "thompson: utility alone",
-        "| whether anything was new, ": "thompson: whether anything was new",
+        "| the number of new items": "thompson: number of new items",
+        "| their total utility; mean": "thompson: utility alone",
+        "| whether anything was new": "thompson: whether anything was new",
         "| the age and utility of each": "self-tuning: sums over the items",
-        "| number and total utility, ": "self-tuning: number and utility",
-        "| their total utility, nothing": "self-tuning: utility alone",
+        "| number and total utility": "self-tuning: number and utility",
+        "| their total utility; nothing": "self-tuning: utility alone",
     },
 }
 

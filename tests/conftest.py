@@ -29,6 +29,8 @@ MACHINE_CODE = USER_CACHE / "ephemeral-crawl" / "tests"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(MACHINE_CODE))
 # So is what Hypothesis reads in all sources, and its table of characters: 4 s of each process.
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(MACHINE_CODE.with_name("hypothesis")))
+# Stable-Baselines3 makes a folder for logs in each training, into which nothing is written here.
+os.environ.setdefault("SB3_LOGDIR", str(MACHINE_CODE.with_name("sb3")))
 
 collect_ignore = ["crawl_env/envs/typed_calls.py"]  # for the type checker: it cannot be imported
 

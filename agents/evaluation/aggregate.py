@@ -39,9 +39,7 @@ def interquartile_mean(x: ArrayLike) -> FloatArray:
     >>> float(interquartile_mean([-5.0, 0.5, 0.9, 1.0, 1.0, 1.1, 7.0, 9.0]))
     1.0
     """
-    ordered = np.sort(np.asarray(x, dtype=np.float64), axis=-1)
-    cut = ordered.shape[-1] // 4
-    return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))
+    return _interquartile_mean([np.asarray(x, dtype=np.float64)])
 
 
 def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -657,6 +658,8 @@ def _code(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
     value = getattr(value, "fget", getattr(value, "__func__", value))  # of a property or a method
     if isinstance(value, str | int | float | tuple):
         yield repr(value).encode()
+    elif isinstance(value, frozenset):  # `in {…}`; its order differs between processes
+        yield repr(sorted(map(repr, value))).encode()
     if id(value) in seen or getattr(value, "__module__", module) != module:
         return
     seen.add(id(value))
@@ -666,8 +669,7 @@ def _code(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
         parts = [x for name, x in own if inspect.isfunction(x) or not name.startswith("__")]
         parts += value.__bases__
     elif inspect.isfunction(value):
-        around = inspect.getclosurevars(value)
-        parts = [value.__code__, *around.nonlocals.values(), *around.globals.values()]
+        parts = [value.__code__, *_variables_of(value)]
     elif inspect.iscode(value):
         yield value.co_code + repr(value.co_names).encode()
         parts = list(value.co_consts)
@@ -675,12 +677,23 @@ def _code(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
         yield from _code(part, module, seen)
 
 
+def _variables_of(function: FunctionType) -> list[Any]:
+    """Return the values of the variables around a function to which it, or a function or a
+    comprehension within it, refers."""
+    codes = [function.__code__]
+    for code in codes:
+        codes += filter(inspect.iscode, code.co_consts)
+    names = dict.fromkeys(name for code in codes for name in code.co_names)
+    around = function.__globals__
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return cells + [around[name] for name in names if name in around]
+
+
 def _learnt(agent: Any) -> Iterator[bytes]:
     """Yield the parameters of a model of Stable-Baselines3 or PyTorch, and of those to which a
     function refers."""
     if inspect.isfunction(agent):
-        around = inspect.getclosurevars(agent)
-        for value in (*around.nonlocals.values(), *around.globals.values()):
+        for value in _variables_of(agent):
             yield from _learnt(value)
         return
     model = getattr(agent, "policy", agent)  # of Stable-Baselines3

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _EVERY = 60.0  # seconds between two lines of progress
 _PATIENCE = 1.0  # seconds in which nothing else is done while another process has the store locked
-_BESIDE = (".items", ".hubs", "-wal", "-shm")  # ends of the names of files beside the store
 
 
 @dataclass(kw_only=True)
@@ -220,6 +219,7 @@ class CrawlFeeds(Command):
 
     def _check(self) -> None:
         from ephemeral_crawl.crawl import exchange
+        from ephemeral_crawl.crawl.memory import HUBS, ITEMS, beside
         from ephemeral_crawl.crawl.urls import check_url
         from ephemeral_crawl.live.journal import is_connection_string
         from ephemeral_crawl.live.journal.sqlite import is_new
@@ -233,8 +233,8 @@ class CrawlFeeds(Command):
             raise ValueError(
                 "standard output is closed, so that all items would be lost; give --out"
             )
-        store = os.path.realpath(self.store)
-        if os.path.realpath(self.out) in (store, *(store + end for end in _BESIDE)):
+        own = (beside(self.store, end) for end in ("", ITEMS, HUBS, "-wal", "-shm"))
+        if Path(os.path.realpath(self.out)) in own:
             raise ValueError(
                 f"--out is {self.out}, which is the store, or belongs to it; give another file"
             )
@@ -306,7 +306,7 @@ class CrawlFeeds(Command):
         self, scheduler: Scheduler, client: Client, look: Callable[[], None]
     ) -> Subscriptions | None:
         """Return the subscriptions at hubs, which are in a file beside the store."""
-        from ephemeral_crawl.crawl.memory import beside
+        from ephemeral_crawl.crawl.memory import HUBS, beside
         from ephemeral_crawl.crawl.websub import KIND, Subscriptions
         from ephemeral_crawl.live import UnknownSource
 
@@ -321,7 +321,7 @@ class CrawlFeeds(Command):
                 scheduler.signal(name, KIND)
                 look()
 
-        path = beside(self.store, ".hubs")
+        path = beside(self.store, HUBS)
         return Subscriptions(path, self.public_url, client, is_source, ping)
 
     @contextlib.asynccontextmanager

@@ -17,7 +17,7 @@ from ephemeral_crawl.live.journal import PATIENCE
 from ephemeral_crawl.live.journal.sqlite import is_new, unusable
 
 _OBJECTS = "SELECT type, name, sql FROM sqlite_master"
-_ITEMS = ".items"
+ITEMS, HUBS = ".items", ".hubs"  # ends of the names of files beside a store
 
 
 class FileBeside:
@@ -123,7 +123,7 @@ def titles_beside(store: Path) -> dict[str, str]:
 
     Nothing is made where there is no table beside the store.
     """
-    if not beside(store, _ITEMS).exists():
+    if not beside(store, ITEMS).exists():
         return {}
     with closing(Memory.beside(store)) as memory:
         return memory.titles()
@@ -164,7 +164,7 @@ class Memory(FileBeside):
     @classmethod
     def beside(cls, store: Path, patience: float = PATIENCE) -> Memory:
         """Return the table beside the store of a scheduler."""
-        return cls(beside(store, _ITEMS), patience)
+        return cls(beside(store, ITEMS), patience)
 
     def of(self, source: str) -> FeedState:
         """Return the stored state of a feed."""

@@ -23,7 +23,7 @@ from fastapi.responses import PlainTextResponse
 from crawl_env.errors import shown
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.limited import LimitedProcess
-from ephemeral_crawl.crawl.memory import beside
+from ephemeral_crawl.crawl.memory import HUBS, beside
 from ephemeral_crawl.crawl.robots import Robots
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.crawl.websub import KIND, NotYet, Subscriptions, look
@@ -344,7 +344,7 @@ def subscriptions_of(store: str | Path) -> str:
     ('/crawl.db.hubs', ':memory:')
     """
     file = file_of(store)
-    return ":memory:" if file is None else str(beside(file, ".hubs"))
+    return ":memory:" if file is None else str(beside(file, HUBS))
 
 
 def _host(name: str) -> str:

@@ -107,21 +107,26 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path, monkeypatch):
 NOTEBOOK = """
 import agents
 SCALE = 1.0
+FACTORS = 1.0
 def longest(age):
     return SCALE * age
+def factors():
+    return [FACTORS for k in (0, 1) if k in {0, 1}]
 class Mine(agents.Agent):
     name, features = "mine", ("age",)
     def priority(self, view):
-        return longest(view["age"]) / (1 + view["age"])
+        return factors()[0] * longest(view["age"]) / (1 + view["age"])
 """
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        ("return longest", "return -longest"),  # in the class
+        ("* longest", "* -longest"),  # in the class
         ("return SCALE * age", "return age"),  # in a function that it calls
         ("SCALE = 1.0", "SCALE = 2.0"),
+        ("FACTORS = 1.0", "FACTORS = 2.0"),  # named in a comprehension alone
+        ("in {0, 1}", "in {0, 2}"),
         ('("age",)', '("age", "crawled")'),
     ],
 )

@@ -60,12 +60,12 @@ def check_folder(
 
 
 def check_place(path: Path, option: str) -> None:
-    """Raise ValueError unless a file or a folder can be made at `path`, below folders that are
-    made."""
+    """Raise ValueError unless a file or a folder can be made at `path`, and the folders above it.
+    None of these are left behind, since what follows may be refused."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}."):
-            pass
+        place = next(folder for folder in path.parents if os.path.exists(folder))
+        with tempfile.TemporaryDirectory(dir=place, prefix=f".{path.name}.") as trial:
+            (Path(trial) / path.relative_to(place)).mkdir(parents=True)
     except OSError as error:
         raise ValueError(f"{option} {path} cannot be created: {error.strerror}") from None
 

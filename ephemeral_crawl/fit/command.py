@@ -89,6 +89,7 @@ class Fit(SignalOptions, Study):
         report = Report(f"{counted(len(log.names), 'source')} fitted to {self.items.name}")
         summary.write(report, results)
         status = results.lives.status
+        self.out.parent.mkdir(parents=True, exist_ok=True)
         fleet.to_csv(self.out, status=[status[i] for i in rows])
         self.publish(report, {"estimates.csv": summary.records(results)})
         if dead.any():

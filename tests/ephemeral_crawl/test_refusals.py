@@ -130,7 +130,24 @@ def test_loops_of_links_and_pipes_are_refused(words, tmp_path, monkeypatch):
     os.mkfifo("pipe")
     with pytest.raises(SystemExit, match=r"loop.csv.*Too many levels|pipe is a pipe"):
         run(words)
-    assert not {file.name for file in tmp_path.iterdir()} - {"loop.csv", "pipe", "results"}
+    assert not {file.name for file in tmp_path.iterdir()} - {"loop.csv", "pipe"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "backtest --items none.csv --budget 3/h",
+        "evaluate --sources none.csv --budget 3 --out a/b",
+        "fit --items none.csv --decay-rate 1 --out a/fleet.csv",
+        "replay --items none.csv --decay-rate 1 --budget 3",
+        "schedule --items none.csv --budget 3/h --half-life 3h",
+    ],
+)
+def test_a_command_that_is_refused_leaves_no_folder_behind(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"none\.csv: No such file"):
+        run(words)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("what", ["a file", "a folder of others", "the folder of the input"])

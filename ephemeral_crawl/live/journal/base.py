@@ -249,6 +249,11 @@ class SqlJournal(Journal):
     def again(self) -> Self:
         """Return the same journal with a connection of its own."""
 
+    def check_writable(self) -> None:
+        """Raise OSError if nothing can be written: of a file or a server that is read-only,
+        transactions without a change do not tell."""
+        self.rows("DELETE FROM journal WHERE number < 0")
+
     def check_version(self, version: int) -> None:
         """Raise ValueError if the tables are not of the version that this program reads."""
         if version != VERSION:

@@ -147,6 +147,7 @@ class PostgresJournal(SqlJournal):
 
     def _prepare(self) -> None:
         if self._has_tables():
+            self.check_writable()
             return
         connection = self._use()
         with connection.transaction():

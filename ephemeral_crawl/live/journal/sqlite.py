@@ -201,6 +201,7 @@ class SqliteJournal(SqlJournal):
         self._write_ahead()
         self._check_log()
         if has_tables:
+            self.check_writable()
             return
         with self.exclusive():
             if not self._has_tables():  # another process may have made them since

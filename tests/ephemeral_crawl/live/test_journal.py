@@ -993,6 +993,8 @@ def test_of_a_server_that_takes_no_writes_it_is_said_what_to_name(store):
     live._ledger.journal._connection.execute("SET default_transaction_read_only = on")
     with pytest.raises(ConnectionError, match=r"read-only.*name the server that takes writes"):
         live.add("a")
+    with pytest.raises(ConnectionError, match="read-only"):
+        Scheduler(f"{store.address}&options=-cdefault_transaction_read_only%3Don")
 
 
 @on_postgres

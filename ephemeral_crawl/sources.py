@@ -61,7 +61,8 @@ class ManageSources(Command):
 
     def run(self) -> None:
         from ephemeral_crawl.crawl import exchange
-        from ephemeral_crawl.crawl.stores import Stores
+        from ephemeral_crawl.crawl.memory import Memory
+        from ephemeral_crawl.crawl.stores import Stores, make_store
         from ephemeral_crawl.crawl.waiting import telling
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
@@ -74,10 +75,9 @@ class ManageSources(Command):
             _ = exchange.kind_of(path)
         if len(self.store) > 1 and self.budget:
             raise ValueError("--budget is of one store; `balance` divides the budget of shards")
-        file = self._file()
+        file, done = self._file(), None
         if file is not None and is_new(file) and self.budget:
-            # What is refused here leaves no store behind.
-            _ = list(self._changes(Scheduler(":memory:", budget=self.budget)))
+            done = make_store(file, self._changes, budget=self.budget, half_life=self.half_life)
         with ExitStack() as stack:
             stores: list[Scheduler] = []
             for name, place in zip(self.store, stores_of_shards(self.store), strict=True):
@@ -95,10 +95,11 @@ class ManageSources(Command):
             scheduler: Scheduler | Stores = stores[0]
             if len(stores) > 1:
                 scheduler = Stores(stores, lambda name: owner_of(name, len(stores)))
-            for report in self._changes(scheduler):
-                print(report)
-            for address in self.sitemap:
-                print(f"{address}: {asyncio.run(self._import(scheduler, address))}")
+            for place, report in self._changes(scheduler) if done is None else done:
+                if report.pages and file is not None:
+                    with closing(Memory.beside(file)) as memory:
+                        memory.add_pages(report.pages)
+                print(f"{place}: {report}")
             for path in self.write:
                 if exchange.kind_of(path) == "opml":
                     number = exchange.export_opml(scheduler, path, self._titles())
@@ -108,8 +109,9 @@ class ManageSources(Command):
             for name, store in zip(self.store, stores, strict=True):
                 print(f"{redacted(name)}: {counted(len(store), 'source')}")
 
-    def _changes(self, scheduler: Scheduler | Stores) -> Iterator[str]:
-        """Remove sources, and add those of files; return what is printed of each file."""
+    def _changes(self, scheduler: Scheduler | Stores) -> Iterator[tuple[Path | str, ImportReport]]:
+        """Remove sources, and add those of files and sitemaps; return each of these, and what was
+        done."""
         from ephemeral_crawl.crawl import exchange
 
         with scheduler.together():
@@ -117,13 +119,13 @@ class ManageSources(Command):
                 scheduler.remove(source)
         for path in self.add:
             of = exchange.IMPORTS[exchange.kind_of(path)]
-            yield f"{path}: {of(scheduler, path, per_host=self.per_host, tag=self.tag)}"
+            yield path, of(scheduler, path, per_host=self.per_host, tag=self.tag)
         if self.fleet:
-            report = exchange.import_fleet(scheduler, self.fleet, per_host=self.per_host)
-            yield f"{self.fleet}: {report}"
+            yield self.fleet, exchange.import_fleet(scheduler, self.fleet, per_host=self.per_host)
         if self.items:
-            report = exchange.import_log(scheduler, self.items, per_host=self.per_host)
-            yield f"{self.items}: {report}"
+            yield self.items, exchange.import_log(scheduler, self.items, per_host=self.per_host)
+        for address in self.sitemap:
+            yield address, asyncio.run(self._import(scheduler, address))
 
     def _file(self) -> Path | None:
         """Return the file of the store, if `crawl` can crawl it."""
@@ -140,22 +142,12 @@ class ManageSources(Command):
     async def _import(self, scheduler: Scheduler | Stores, address: str) -> ImportReport:
         from ephemeral_crawl.crawl.client import Client
         from ephemeral_crawl.crawl.exchange import import_sitemap
-        from ephemeral_crawl.crawl.memory import Memory
         from ephemeral_crawl.crawl.sitemaps import MOST_BYTES
 
-        file, memory = self._file(), None
-        with ExitStack() as stack:
-            if file is not None:
-                memory = stack.enter_context(closing(Memory.beside(file)))
-            async with Client(most_bytes=MOST_BYTES, allow_private=self.allow_private) as client:
-                return await import_sitemap(
-                    scheduler,
-                    address,
-                    client,
-                    per_host=self.per_host,
-                    memory=memory,
-                    tag=self.tag,
-                )
+        async with Client(most_bytes=MOST_BYTES, allow_private=self.allow_private) as client:
+            return await import_sitemap(
+                scheduler, address, client, per_host=self.per_host, tag=self.tag
+            )
 
 
 def _name_in(scheduler: Scheduler | Stores, name: str) -> str:

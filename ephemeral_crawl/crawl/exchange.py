@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike, fspath
 from typing import Any
@@ -22,7 +22,6 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.core.log_options import far_text
 from ephemeral_crawl.crawl.client import Client, FetchError
-from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.crawl.opml import read_opml, write_opml
 from ephemeral_crawl.crawl.sitemaps import MOST_ENTRIES, parse_sitemap
 from ephemeral_crawl.crawl.stores import Stores
@@ -56,6 +55,7 @@ class ImportReport:
     known: int  # that the scheduler had, or that the file repeats
     taught: int = 0  # of which the file told rate and worth
     refused: tuple[str, ...] = ()  # why entries were left out, one sentence each
+    pages: tuple[str, ...] = ()  # sources of a sitemap, for `Memory.add_pages`
 
     def __str__(self) -> str:
         text = f"{counted(self.added, 'source')} added, {self.known:,} known before or repeated"
@@ -129,7 +129,6 @@ async def import_sitemap(
     client: Client,
     *,
     per_host: Duration = 0.0,
-    memory: Memory | None = None,
     **settings: Any,
 ) -> ImportReport:
     """Add the pages that a sitemap lists, and those of the sitemaps in it if it is an index.
@@ -137,13 +136,13 @@ async def import_sitemap(
     Sitemaps are fetched one after the other, `per_host` apart, at most 100, of which one that
     cannot be fetched or read is left out, and listed in the result; so are those of other hosts
     (registered domains) than that of the address, and pages of other hosts. At most 50,000 pages
-    are added.
+    are added. A crawler whose `Memory` is given the `pages` of the result reads robots.txt for
+    them.
 
     Arguments:
         address: URL of the sitemap.
         client: which fetches.
         per_host: least time between two fetches of a host; 0: no limit.
-        memory: of the crawler, which thus knows that these are pages, and reads robots.txt.
         settings: of all new sources, as for `import_opml`.
 
     Raises:
@@ -179,10 +178,7 @@ async def import_sitemap(
         raise ValueError(f"no sitemap can be read: {refusals[0]}")
     refusals += [f"{n:,} {kind} after the first {most:,}" for (kind, most), n in beyond.items()]
     rows = [{"source": url, "host": host, **settings} for url in pages]
-    report = _add(scheduler, rows, per_host, refusals)
-    if memory is not None:
-        memory.add_pages(row["source"] for row in rows)
-    return report
+    return replace(_add(scheduler, rows, per_host, refusals), pages=tuple(pages))
 
 
 def _growing(keys: dict[str, None]) -> Iterator[str]:
@@ -393,7 +389,12 @@ def import_log(
     for (name, _), rows_of in zip(names, history.by_source(), strict=True):
         times = (origin + history.published[rows_of] * unit).tolist()
         items[name] += zip(times, history.utility[rows_of].tolist(), strict=True)
-    lessons = [Lesson.of_items(name, pairs, start, end) for name, pairs in items.items()]
+    lessons = []
+    for name, pairs in items.items():
+        try:
+            lessons.append(Lesson.of_items(name, pairs, start, end))
+        except ValueError as error:
+            raise ValueError(f"{path}: of the items of {name}, {error}") from None
     rows = [{"source": name, "host": host} for name, host in names]
     report = _add(scheduler, rows, per_host, [])
     return ImportReport(report.added, report.known, scheduler.teach(lessons))
@@ -413,22 +414,27 @@ def import_fleet(
     Arguments:
         unit: unit of time of its rates.
         items: how much a rate is to be believed, in items.
+
+    Raises:
+        ValueError: the file is not such a fleet, or a number is out of range. Nothing is added.
     """
     fleet, hours = Sources.from_csv(path), HOURS[unit]
     rows, lessons = [], []
     for i, text in enumerate(fleet.names):
-        name, host = source_of(text)
-        own_host = fleet.hosts[i] if fleet.hosts else ""
-        rows.append(
-            {
-                "source": name,
-                "host": own_host or host,
-                "cost": float(fleet.cost[i]),
-                "half_life": max(math.log(2.0) / float(fleet.decay_rate[i]) * 3600.0 * hours, 1.0),
-            }
-        )
+        half_life = math.log(2.0) / float(fleet.decay_rate[i]) * 3600.0 * hours
         rate = float(fleet.arrival_rate[i]) / hours
-        lessons.append(Lesson.of_rate(name, rate, float(fleet.mean_utility[i]), items))
+        try:
+            name, host = source_of(text)
+            settings = {
+                "host": (fleet.hosts[i] if fleet.hosts else "") or host,
+                "cost": float(fleet.cost[i]),
+                "half_life": max(half_life, 1.0),
+            }
+            _ = SourceSettings().changed(settings)
+            lessons.append(Lesson.of_rate(name, rate, float(fleet.mean_utility[i]), items))
+        except ValueError as error:
+            raise ValueError(f"{path}, source {i + 1}: {error}") from None
+        rows.append({"source": name, **settings})
     report = _add(scheduler, rows, per_host, [])
     return ImportReport(report.added, report.known, scheduler.teach(lessons))
 

@@ -13,6 +13,21 @@ from ephemeral_crawl.live.scheduler import check_apart
 T = TypeVar("T")
 
 
+def make_store(
+    store: object, changes: Callable[[Scheduler], Iterable[T]], **settings: Any
+) -> list[T]:
+    """Make a store, and return what changes of it yield: in memory, so that what is refused leaves
+    no store behind, and none is removed that another process makes meanwhile.
+
+    Arguments:
+        settings: of the scheduler.
+    """
+    with Scheduler(":memory:", **settings) as new:
+        done = list(changes(new))
+        new.copy(store)
+    return done
+
+
 class Stores:
     """Those methods of `Scheduler` that imports and exports need, for the shards of a fleet.
 

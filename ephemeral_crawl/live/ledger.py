@@ -14,9 +14,10 @@ from contextlib import contextmanager
 
 from crawl_env.errors import check_within, shown
 from ephemeral_crawl.live import snapshot
-from ephemeral_crawl.live.errors import DamagedStore
-from ephemeral_crawl.live.journal import Journal, NoJournal, open_journal
+from ephemeral_crawl.live.errors import DamagedStore, StoreLocked
+from ephemeral_crawl.live.journal import Journal, NoJournal, file_of, open_journal
 from ephemeral_crawl.live.journal.base import RESTORE
+from ephemeral_crawl.live.journal.sqlite import remove_file
 from ephemeral_crawl.live.state import Event, Moment, State
 
 _STEP = 60.0  # seconds by which a clock may differ from the last event without being set
@@ -187,12 +188,21 @@ class Ledger:
         self._check_stored("copied")
         with self.reading() as (state, _):
             number, parts = self.number, snapshot.parts(state)
+        file = file_of(store)
+        is_made = file is not None and not file.exists()
         with without_forks():
-            target = open_journal(store, full=True)
             try:
-                target.begin_with(number, parts)
-            finally:
-                target.close()
+                target = open_journal(store, full=True)
+                try:
+                    target.begin_with(number, parts)
+                finally:
+                    target.close()
+            except StoreLocked:  # by another process, which has made it meanwhile
+                raise
+            except OSError:  # such as that the disk is full
+                if file is not None and is_made:
+                    remove_file(file)
+                raise
 
     def write_snapshot(self) -> None:
         """Store the state: at once if it is small, else by a thread, so that nobody waits."""

@@ -295,6 +295,13 @@ def is_new(path: Path) -> bool:
     return size == 0
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file that nobody uses, with its log and the index of that."""
+    name = os.path.realpath(path)  # as SQLite names the log
+    for end in ("-wal", "-shm", ""):
+        Path(f"{name}{end}").unlink(missing_ok=True)
+
+
 def unusable(name: str, error: sqlite3.DatabaseError, patience: float) -> OSError | ValueError:
     """Return the exception to raise for an error of SQLite.
 

@@ -819,6 +819,32 @@ def test_a_fitted_fleet_is_where_the_schedule_starts(tmp_path, unit, hours):
     assert scheduler.settings("b")["cost"] == 2.0
 
 
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("2,1e13,0.2,1", "worth is 10000000000000.0"),
+        ("1e15,1,0.2,1", "rate is 1000000000000000.0"),
+        ("2,1,0.2,1e7", "cost is 10000000.0"),
+        ("2,1,1e-12,1", "half_life is 249532985"),
+    ],
+)
+def test_a_fleet_with_a_number_out_of_range_is_refused_by_its_name(tmp_path, row, words):
+    columns = "source,arrival_rate,mean_utility,decay_rate,cost"
+    (tmp_path / "fleet.csv").write_text(f"{columns}\na,1,1,1,1\nb,{row}\n")
+    scheduler = Scheduler(":memory:", budget="20/h")
+    with refused(f"fleet.csv, source 2: {words}"):
+        exchange.import_fleet(scheduler, tmp_path / "fleet.csv")
+    assert len(scheduler) == 0
+
+
+def test_a_log_with_a_worth_out_of_range_is_refused_by_its_name(tmp_path):
+    (tmp_path / "log.csv").write_text("source,published,utility\na,1.7e9,1\nb,1.8e9,1e13\n")
+    scheduler = Scheduler(":memory:", budget="20/h")
+    with refused("log.csv: of the items of b, item 0: worth is 10000000000000.0"):
+        exchange.import_log(scheduler, tmp_path / "log.csv")
+    assert len(scheduler) == 0
+
+
 def test_lessons_are_for_sources_that_were_not_fetched():
     scheduler = Scheduler(":memory:", budget="20/h")
     scheduler.add("a")

@@ -255,7 +255,10 @@ def test_no_store_is_made_for_a_file_that_is_refused(tmp_path, monkeypatch):
         assert sorted(tmp_path.iterdir()) == [wrong, right]
     with refused("no source"):
         ManageSources(store=(str(store),), budget="20/h", remove=("a",)).run()
-    assert not store.exists()
+    asked = {"sitemap": ("http://127.0.0.1:1/map",), "allow_private": True}
+    with refused("no sitemap can be read"):
+        ManageSources(store=(str(store),), budget="20/h", add=(right,), **asked).run()
+    assert sorted(tmp_path.iterdir()) == [wrong, right]
     monkeypatch.setitem(exchange.IMPORTS, "csv", beside_another)
     with refused("cost"):
         ManageSources(store=(str(store),), budget="20/h", add=(wrong,)).run()
@@ -263,6 +266,32 @@ def test_no_store_is_made_for_a_file_that_is_refused(tmp_path, monkeypatch):
     with refused("cost"):
         ManageSources(store=(str(store),), add=(right, wrong)).run()
     assert len(Scheduler(store)) == 1
+
+
+def test_a_new_store_has_what_files_and_sitemaps_list_each_read_once(tmp_path, monkeypatch):
+    store, table, read = tmp_path / "crawl.db", tmp_path / "feeds.csv", []
+    table.write_text("source,tag\nhttps://a.example/feed,news\n")
+    page, open_table = "https://b.example/page", exchange.table.read
+
+    async def import_sitemap(scheduler, address, client, **settings):
+        read.append(address)
+        scheduler.add(page)
+        return exchange.ImportReport(1, 0, pages=(page,))
+
+    monkeypatch.setattr(exchange, "import_sitemap", import_sitemap)
+    monkeypatch.setattr(
+        exchange.table, "read", lambda path, *more: read.append(path) or open_table(path, *more)
+    )
+    places = {"add": (table,), "sitemap": ("https://b.example/map",)}
+    for _ in range(2):  # a new store, and one that exists
+        ManageSources(store=(str(store),), budget="20/h", half_life="1h", **places).run()
+        with Scheduler(store) as scheduler, closing(Memory.beside(store)) as memory:
+            assert scheduler.sources() == ["https://a.example/feed", page]
+            assert scheduler.settings("https://a.example/feed")["tag"] == "news"
+            assert scheduler.settings()["half_life"] == 3600.0
+            assert memory.is_page(page)
+            scheduler.remove(page)
+    assert read == 2 * [table, "https://b.example/map"]
 
 
 def test_sources_are_removed_all_or_none(tmp_path):

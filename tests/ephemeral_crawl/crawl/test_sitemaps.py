@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ephemeral_crawl.crawl import sitemaps
 from ephemeral_crawl.crawl.exchange import import_sitemap
 from ephemeral_crawl.crawl.feeds import MOST_ITEMS, parse_feed
-from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.crawl.sitemaps import parse_sitemap
 from ephemeral_crawl.live import Scheduler
 from experiments.live.over_http import WarpedClient, WarpedLoop
@@ -127,7 +126,7 @@ def test_of_a_large_sitemap_the_latest_entries_are_items():
     assert feed.items[0].link == "https://a.example/2099"
 
 
-def imported(answers, address="/index", memory=None, **options):
+def imported(answers, address="/index", **options):
     """Return what an import from a site came to, the scheduler, and the paths that were fetched."""
     loop, scheduler = WarpedLoop(), Scheduler(":memory:", budget="1/h")
     site = Site(loop)
@@ -138,7 +137,7 @@ def imported(answers, address="/index", memory=None, **options):
                 body = answer.replace(b"SITE", site.url("").encode())
                 site.answers[path] = message(200, gzip.compress(body) if "gz" in path else body)
             return await import_sitemap(
-                scheduler, site.url(address), client, memory=memory, max_interval="1d", **options
+                scheduler, site.url(address), client, max_interval="1d", **options
             )
 
     return loop.run(main()), scheduler, [path for path, _ in site.asked], site
@@ -148,11 +147,10 @@ def test_an_index_is_followed_once_and_within_its_host():
     pages = {"/a": sitemap({"SITE/1": "", "SITE/2": "", "https://b.example/": ""})}
     nested = index("SITE/index", "SITE/a", "SITE/b.gz", "SITE/bad", "http://b.example/map")
     pages |= {"/b.gz": sitemap({"SITE/2": "", "SITE/3": ""}), "/bad": b"<urlset>"}
-    memory = Memory(":memory:")
-    done, scheduler, asked, site = imported({"/index": nested, **pages}, memory=memory)
+    done, scheduler, asked, site = imported({"/index": nested, **pages})
     assert asked == ["/index", "/a", "/b.gz", "/bad"]
     assert scheduler.sources() == [site.url(f"/{n}") for n in (1, 2, 3)]
-    assert all(map(memory.is_page, scheduler.sources()))
+    assert done.pages == tuple(scheduler.sources())
     assert done.added == 3
     assert [line.split("/")[-1].split(":")[0] for line in done.refused] == ["index", "a", "bad"]
     endless = {f"/{n}": index(f"SITE/{n + 1}") for n in range(200)}

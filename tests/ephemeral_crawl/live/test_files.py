@@ -455,3 +455,25 @@ def test_on_a_full_disk_what_is_acknowledged_is_stored(path, room):
     assert run.returncode == 0
     assert acknowledged[-1] == "last"
     assert Scheduler(path).sources()[50:] == acknowledged
+
+
+def copy_to_full_disk(path, room):
+    """Copy a store to files that may have so many bytes."""
+    live = Scheduler(path, budget="20/h")
+    live.add_many({"source": f"https://example.org/{i}"} for i in range(1000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with pytest.raises(OSError, match=r"copy\.db cannot be used: "):
+        live.copy(path.with_name("copy.db"))
+
+
+@pytest.mark.parametrize("room", [1000, 5000, 40_000, 100_000])
+def test_a_copy_for_which_there_is_no_room_leaves_nothing_behind(path, room):
+    run = forked(partial(copy_to_full_disk, path, room))
+    assert run.wait() == 0
+    assert not list(path.parent.glob("copy.db*"))
+    taken = path.with_name("copy.db")
+    Scheduler(taken, budget="1/h").close()
+    with pytest.raises(ValueError, match="there is a scheduler"):
+        Scheduler(path).copy(taken)
+    assert taken.exists()

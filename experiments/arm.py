@@ -124,7 +124,7 @@ REWARDS = Part(
         ),
         "All content is observed before crawling, ξ is exponential. Gain: mean reward of "
         f"{EXACT} divided by that of {CLOSED} on the same arrivals, minus one, with a 95 % "
-        "interval (Fieller, over runs). The bound is that of policies that observe the "
+        "interval (over runs). The bound is that of policies that observe the "
         "content; none exceeds it on average. Budgets below 1 hold on average, the others in "
         "every step. Where they hold on average, sources of index below λ* are not crawled; "
         f"{EXACT} computes λ* and {CLOSED} simulates it (to a few per cent), so part of that "

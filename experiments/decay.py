@@ -315,7 +315,7 @@ PART = Part(
         "Not observed: each crawl is counted at its expectation, u*∫R over the age: nothing is "
         "drawn at random. Bound: the relaxed bound under the true decay function; no policy that "
         f"does not observe content exceeds it. Loss: relative to the reward of “{KNOWING}”, with "
-        "95 % intervals (Fieller, over fleets, of which there is another one in each run).",
+        "95 % intervals (over fleets, of which there is another one in each run).",
         Table(
             "Content not observed: {fleet}, M = {budget}",
             {"decay": "decay"},

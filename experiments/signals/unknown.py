@@ -206,8 +206,8 @@ PART = Part(
         f"share of utility collected in the second half of {STEPS:,} steps, of "
         f"{FLEETS['sparse'][0]} sparse or {FLEETS['dense'][0]} dense sources, a fleet drawn for "
         "each run, relative to the same agent that knows recall and precision, to "
-        "`whittle`, which knows everything, and to the same agent without pings. 95 % intervals "
-        f"(Fieller). “{FALLS.capitalize()}”: from the middle on, a tenth of the true pings is "
+        "`whittle`, which knows everything, and to the same agent without pings. 95 % intervals. "
+        f"“{FALLS.capitalize()}”: from the middle on, a tenth of the true pings is "
         "left, and false ones replace the others; agents are not told.",
         table,
     ),

@@ -123,19 +123,20 @@ def test_ratios_and_scores_are_covered(law, runs):
     for found, truth in ((ratios, 0.9), (scores, 0.75)):
         known = [e for e in found if not math.isnan(e.low)]
         assert 0.922 < coverage(known, truth) < 0.985
-        assert len(known) > (0.6 if runs == 4 else 0.98) * TRIALS
+        assert len(known) > (0.5 if runs == 4 else 0.98) * TRIALS
 
 
-@pytest.mark.parametrize(("runs", "stated"), [(5, 0.57), (20, 0.87)])
-def test_scores_of_agents_that_sometimes_fail_are_covered_as_seldom_as_is_stated(runs, stated):
-    """Of 1,000 a coverage of .57 has a standard error of 1.6 %, and one of .87 has 1.1 %."""
+@pytest.mark.parametrize(("runs", "stated"), [(5, 0.606), (20, 0.95)])
+def test_scores_of_agents_that_sometimes_fail_are_covered_as_often_as_is_stated(runs, stated):
+    """Of 900 a coverage of .606 has a standard error of 1.6 %, and of 1,000 one of .95 has .7 %:
+    Fieller's intervals, .57 and .88, miss the second bound by 8 errors."""
     rng = np.random.default_rng(7)
     best = 100 * rng.lognormal(-0.125, 0.5, (TRIALS, runs))
     share = np.where(rng.random((TRIALS, runs)) < 0.15, 0.6, 0.98)
     agent = share * best + rng.normal(0, 1, (TRIALS, runs))
     found = [score(*rows) for rows in zip(agent, 0.6 * best, best, strict=True)]
     known = [one for one in found if not math.isnan(one.low)]
-    assert coverage(known, 0.85 * 0.95) == pytest.approx(stated, abs=0.065)
+    assert coverage(known, 0.85 * 0.95) == pytest.approx(stated, abs=0.065 if runs == 5 else 0.028)
 
 
 def test_gains_and_losses_are_ratios():
@@ -144,11 +145,14 @@ def test_gains_and_losses_are_ratios():
     of = ratio(a, b)
     assert gain(a, b) == pytest.approx((of.mean - 1, of.low - 1, of.high - 1))
     assert loss(a, b) == pytest.approx((1 - of.mean, 1 - of.high, 1 - of.low))
-    # Fieller's set: at its ends the difference is just as large as its interval.
+    # At its ends the interval of the difference begins and ends at zero.
+    assert difference(a, of.low * b).low == pytest.approx(0.0, abs=1e-8)
+    assert difference(a, of.high * b).high == pytest.approx(0.0, abs=1e-8)
+    # It contains Fieller's: Student's t alone excludes zero at the ends, or nearly does.
     for end in (of.low, of.high):
         edge = a - end * b
         error = t_quantile(0.975, 19) * edge.std(ddof=1) / math.sqrt(20)
-        assert abs(edge.mean()) == pytest.approx(error)
+        assert abs(edge.mean()) > (1 - 1e-6) * error
 
 
 def test_score_is_0_for_random_and_1_for_the_reference():

@@ -95,7 +95,7 @@ class FeedEvents(Events[PlayRun]):
             "scheduler's gain": lambda name, run: (
                 "–" if name == SCHEDULER else _percent(self.gain(scheduler, run))
             ),
-            "delay": lambda _, run: _duration(run.delay),
+            "delay, hours": lambda _, run: _number(run.delay / _HOUR),
             "feeds fetched": lambda _, run: f"{(run.fetches > 0).sum():,}",
             "rule": lambda name, _: _ABOUT[name],
         }
@@ -254,10 +254,8 @@ def _fetches(number: float, form: str = "g") -> str:
     return f"{text} fetch{'' if text == '1' else 'es'}"
 
 
-def _duration(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "n/a"
-    return f"{seconds / 60:.0f} min" if seconds < 2 * _HOUR else f"{seconds / _HOUR:.1f} h"
+def _number(x: float) -> str:
+    return "n/a" if math.isnan(x) else f"{x:.3g}"
 
 
 def _method(events: FeedEvents) -> str:

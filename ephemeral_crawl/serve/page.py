@@ -31,7 +31,6 @@ POLICY = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 _NAMES = {0.25: "a quarter", 0.5: "half", 1.0: "as now", 2.0: "double", 4.0: "four times"}
-_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _FEWEST = 4  # samples of a history
 
 
@@ -212,15 +211,13 @@ def whole(value: float) -> str:
 def relative(at: float, now: float) -> str:
     """Return a time relative to the present, in words.
 
-    >>> relative(90.0, 0.0), relative(0.0, 7200.0), relative(0.2, 0.0)
-    ('in 90 s', '2 h ago', 'now')
+    >>> relative(90.0, 0.0), relative(0.0, 8100.0), relative(0.2, 0.0)
+    ('in 90 s', '2.25 h ago', 'now')
     """
     away = abs(at - now)
     if away < 1.0:
         return "now"
-    unit, name = next((u for u in _UNITS if away >= 2.0 * u[0]), _UNITS[-1])
-    text = f"{away / unit:.0f} {name}"
-    return f"in {text}" if at > now else f"{text} ago"
+    return f"in {duration(away)}" if at > now else f"{duration(away)} ago"
 
 
 def iso(at: float) -> str:

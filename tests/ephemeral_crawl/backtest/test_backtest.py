@@ -277,6 +277,7 @@ def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys
     said = " ".join(capsys.readouterr().out.split())
     assert "With 1 fetch an hour the scheduler collects" in said
     assert "of all worth, and the rule of miniflux" in said
+    assert "scheduler's gain delay, hours feeds fetched" in said
     page = (tmp_path / "results/backtest/report.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;0" in page
     assert "<b>0</b>" not in page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -279,7 +279,7 @@ class SourceSettings:
         for name in arguments:
             if name not in SOURCE_ARGUMENTS:
                 raise unknown("argument", name, SOURCE_ARGUMENTS)
-        values = asdict(self)
+        values = {**vars(self)}
         if "host" in arguments:
             host = arguments["host"]
             values["host"] = None if host is None else name_of("host", host)
@@ -307,7 +307,7 @@ class SourceSettings:
 
     def as_row(self) -> list[Any]:
         """Return the settings as the journal holds them."""
-        return list(astuple(self))
+        return list(vars(self).values())
 
 
 _NEW = SourceSettings()

@@ -522,21 +522,26 @@ class State:
                 self._pause({"tag": name, "paused": True})
         self.changes = len(self)  # what the sources share changes at once
 
-    def _describe(self, i: int, settings: list[Any]) -> None:
-        """Change settings of a source."""
-        source = self.table[i]
-        tag, host, cost = int(source["tag"]), int(source["host"]), float(source["cost"])
-        self._set(np.array([i]), [settings])
-        if self.leased_until(i) > self.time and source["host"] != host:
-            self._hold(doors.chain(self.shared.hosts, int(source["host"])))
-        new_cost = settings[1]
-        more = new_cost - cost
-        self.cost += more
-        if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
-            self.balance -= more
+    def _describe(self, rows: NDArray[Any], settings: Sequence[list[Any]]) -> None:
+        """Change settings of sources."""
+        before = self.table[["tag", "host", "lease"]][rows]
+        cost = self.table["cost"][rows].tolist()
+        self._set(rows, settings)
+        hosts = dict[int, None]()  # to which sources move that are leased
+        for (tag, host, lease), old, (_, new, *_), i in zip(
+            before.tolist(), cost, settings, rows.tolist(), strict=True
+        ):
+            self.cost += new - old
+            if lease not in self.leases:
+                continue
+            if self.leases[lease][1] > self.time and self.table["host"][i] != host:
+                hosts |= dict.fromkeys(doors.chain(self.shared.hosts, int(self.table["host"][i])))
+            self.balance -= new - old  # a release gives back what a fetch costs then
             if self.tagged:
-                charges = np.array([-cost, new_cost])
-                self.tags.charge(np.array([tag, source["tag"]]), charges, self.settings.budget)
+                of_tags = np.array([tag, self.table["tag"][i]])
+                self.tags.charge(of_tags, np.array([-old, new]), self.settings.budget)
+        if hosts:
+            self._hold(hosts)
 
     def find_domains(self) -> None:
         """Find the domains that hosts are in."""
@@ -620,21 +625,24 @@ class State:
             self.reasons.rename(i, self.time, event["source"])
 
     def _update(self, event: Event) -> None:
-        i = self.row(event["source"])
-        self._keep(np.array([i]))
-        self._describe(i, event["settings"])
-        paused = PAUSED if event["paused"] else 0
-        self.numbers_of -= _numbers(self.table[i : i + 1])
-        self.table["marks"][i] = (int(self.table["marks"][i]) & ~PAUSED) | paused
-        self.use_tags(np.array([i]))
-        self.numbers_of += _numbers(self.table[i : i + 1])
-        self.changes += 1
-        self._rekey(i)
+        self._update_all([event])
 
     def _update_many(self, event: Event) -> None:
-        for source in event["sources"]:
-            self._update(source)
+        self._update_all(event["sources"])
         self.changes = len(self)  # what the sources share changes at once
+
+    def _update_all(self, sources: Sequence[Event]) -> None:
+        rows = np.array([self.row(source["source"]) for source in sources], dtype=np.int32)
+        self._keep(rows)
+        self.numbers_of -= _numbers(self.table[rows])
+        self._describe(rows, [source["settings"] for source in sources])
+        paused = np.where([source["paused"] for source in sources], PAUSED, 0)
+        marks = self.table["marks"][rows] & (0xFF ^ PAUSED)
+        self.table["marks"][rows] = marks | paused.astype(np.uint8)
+        self.use_tags(rows)
+        self.numbers_of += _numbers(self.table[rows])
+        self.changes += len(rows)
+        self.agenda.rekey(self, rows, self.time)
 
     def _limit_hosts(self, event: Event) -> None:
         hosts = self._hosts(event["hosts"])

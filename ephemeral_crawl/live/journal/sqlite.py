@@ -296,10 +296,12 @@ def is_new(path: Path) -> bool:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that nobody uses, with its log and the index of that."""
+    """Remove a file that nobody uses, with its log and the index of that, as far as they exist and
+    can be removed."""
     name = os.path.realpath(path)  # as SQLite names the log
     for end in ("-wal", "-shm", ""):
-        Path(f"{name}{end}").unlink(missing_ok=True)
+        with suppress(OSError):
+            os.unlink(f"{name}{end}")
 
 
 def unusable(name: str, error: sqlite3.DatabaseError, patience: float) -> OSError | ValueError:

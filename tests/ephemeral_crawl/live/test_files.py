@@ -1,5 +1,6 @@
 """What becomes of the files of a store: locks, links, forks, and names that others get."""
 
+import errno
 import os
 import resource
 import signal
@@ -477,3 +478,12 @@ def test_a_copy_for_which_there_is_no_room_leaves_nothing_behind(path, room):
     with pytest.raises(ValueError, match="there is a scheduler"):
         Scheduler(path).copy(taken)
     assert taken.exists()
+
+
+def test_where_nothing_can_be_removed_it_is_said_why_there_is_no_copy(path, monkeypatch):
+    def fixed(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "unlink", fixed)
+    with pytest.raises(FileNotFoundError, match=r"the folder .*no does not exist"):
+        Scheduler(path, budget="1/h").copy(path.with_name("no") / "copy.db")

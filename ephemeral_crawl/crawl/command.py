@@ -396,8 +396,8 @@ class _Progress:
             _tell(logging.INFO, f"{visit.source}: moved for good, now {visit.moved}", visit)
         if visit.unstable and visit.source not in self._unstable:
             self._unstable.add(visit.source)
-            text = "its items have other identifiers at each fetch; they are told apart by link, "
-            _tell(logging.INFO, f"{visit.source}: {text}title and date", visit)
+            text = "the identifiers of its items change at every fetch; items are distinguished by "
+            _tell(logging.INFO, f"{visit.source}: {text}link, title and date", visit)
         if visit.error:
             self._failures += 1
             pause = "; it is paused, see --explain and --resume" if visit.paused else ""

@@ -315,14 +315,13 @@ class Crawler:
                 digest = blake2b(response.body, digest_size=16).digest()
             new, unstable = self._new_items(source, feed)
             state = FeedState("", "", digest, feed.pause, feed.title)
-            backlog = len(new) == len(feed.items)
             other_sources = self._sources_in(feed)
             if other_sources - {source}:
                 entries = [entry for entry in new if entry.link in other_sources and not first]
                 if not feed.is_index:
                     await self._store(lambda: self._memory.add_pages(other_sources - {source}))
             new = [entry for entry in new if entry.link not in other_sources]
-            self._write(source, new, first=backlog)
+            self._write(source, new, first=first)
             if first:
                 new = self._uncounted(source, new)
         time_of_fetch = self._clock()

@@ -232,7 +232,7 @@ def _why_not(content: Any, body: bytes) -> str:
     if not body.strip():
         return f"{_NOT_A_FEED}: it is empty"
     if is_page(body):
-        return f"{_NOT_A_FEED}: it is an HTML page that names none"
+        return f"{_NOT_A_FEED}: it is an HTML page that names no feed"
     error = content.get("bozo_exception")
     if content.get("version") and isinstance(error, SAXParseException):
         return f"{_NOT_A_FEED}: its XML is broken, {error.getMessage()}"

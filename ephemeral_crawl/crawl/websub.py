@@ -157,6 +157,7 @@ class Subscriptions:
         self._public = check_url(public, "public URL").rstrip("/")
         self._client, self._is_source, self._ping = client, is_source, ping
         self._clock, self._look = clock, look
+        self._accepted = set[str]()  # keys of subscriptions that a hub accepted when first asked
         if path != ":memory:":
             Path(path).touch(mode=0o600)  # it holds the secrets of the subscriptions
         self._file = FileBeside(path, "subscriptions at hubs", _TABLES, _PATIENCE)
@@ -267,6 +268,13 @@ class Subscriptions:
             record = record._replace(state=LEAVING)
         if await self._hub_has_changed(record):
             return True
+        if record.state == ASKED and record.key in self._accepted:
+            self._accepted.remove(record.key)  # this is said once
+            _LOG.warning(
+                "the hub %s of %s accepted the subscription, but has not confirmed it; check that "
+                "hubs can reach %s",
+                *(record.hub, record.source, self._public + PATH),
+            )
         fields = {
             "hub.callback": self._public + PATH + record.key,
             "hub.mode": "unsubscribe" if record.state == LEAVING else "subscribe",
@@ -284,6 +292,8 @@ class Subscriptions:
         except FetchError as error:
             self._retry_later(record, str(error))
             return False
+        if record.failures == 1:
+            self._accepted.add(record.key)
         return True
 
     def _retry_later(self, record: HubSubscription, reason: str) -> None:
@@ -438,9 +448,9 @@ async def _answer(subscriptions: Subscriptions, reader: asyncio.StreamReader) ->
         return Notice(400)
     path, _, query = words[1].partition("?")
     headers = {name.strip().lower(): value.strip() for name, _, value in map(_split, lines)}
-    if not path.startswith(PATH):
+    _, separator, key = path.rpartition(PATH)  # a proxy may leave the path of the public address
+    if not separator:
         return Notice(404)
-    key = path.removeprefix(PATH)
     if words[0] == "GET":
         return subscriptions.verify(key, dict(parse_qsl(query)))
     if words[0] != "POST":

@@ -112,6 +112,14 @@ def test_new_items_are_written_once_and_reported():
     assert bench.scheduler.status().counts.items == len(shown)
 
 
+def test_only_the_items_of_the_first_fetch_are_the_backlog_even_if_all_are_replaced():
+    bench = Bench()
+    bench.site.answers["/a"] = lambda headers: message(200, feed(len(bench.visits) + 1))
+    bench.run(5.0, "/a")
+    assert len(bench.items) > 2
+    assert [item["backlog"] for item in bench.items[:3]] == [True, False, False]
+
+
 def test_items_do_not_count_again_when_what_is_known_of_them_is_lost():
     bench = Bench()
 
@@ -253,9 +261,9 @@ def test_failures_say_why_until_the_next_fetch():
 
     bench.site.answers["/a"] = answer
     bench.run(24.0, "/a")
-    assert "It was not fetched yet." in said[0]
-    told = "never fetched successfully; its last fetch failed; the last attempt was at 2023-11-14"
-    assert told in said[1]
+    assert "It has not been fetched yet." in said[0]
+    assert "It has never been fetched successfully; its last fetch failed" in said[1]
+    assert "; the last attempt was at 2023-11-14" in said[1]
     assert "UTC: HTTP 503." in said[1]
     assert "its last 2 fetches failed; the last attempt was at" in said[2]
     assert "the document does not parse as a feed" in said[2]

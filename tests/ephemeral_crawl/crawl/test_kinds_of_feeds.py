@@ -100,10 +100,10 @@ def test_worths_are_read_from_json_feeds():
         (b'{"version": "\xff"}', "its JSON is broken"),
         (b'{"items": []}', "not one of jsonfeed.org"),
         (b'{"version": "https://jsonfeed.org/version/1", "items": {}}', "without a list of items"),
-        (b"<html><p>Hello", "an HTML page that names none"),
-        (b"<html><link rel=alternate type=application/rss+xml href='http://['>", "names none"),
-        (b"<html><link rel=alternate type=text/html href=/other>", "names none"),
-        (b"<html><link rel=alternate type=application/rss+xml href='file:///x'>", "names none"),
+        (b"<html><p>Hello", "an HTML page that names no feed"),
+        (b"<html><link rel=alternate type=application/rss+xml href='http://['>", "names no feed"),
+        (b"<html><link rel=alternate type=text/html href=/other>", "names no feed"),
+        (b"<html><link rel=alternate type=application/rss+xml href='file:///x'>", "names no feed"),
     ],
 )
 def test_what_is_no_feed_is_refused(body, words):

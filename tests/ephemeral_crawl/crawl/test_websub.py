@@ -57,11 +57,11 @@ class Hub:
         answering.close()
         self.subscriptions.close()
 
-    async def send(self, method, key, body=b"", lines="", **query):
+    async def send(self, method, key, body=b"", lines="", path="/websub/", **query):
         """Send a request to the subscriber; return status and text of the answer."""
         words = urlencode({f"hub.{name}": value for name, value in query.items()})
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        head = f"{method} /websub/{key}?{words} HTTP/1.1\r\nHost: me\r\n{lines}"
+        head = f"{method} {path}{key}?{words} HTTP/1.1\r\nHost: me\r\n{lines}"
         length = "" if "length" in lines else f"Content-Length: {len(body)}\r\n"
         writer.write(f"{head}{length}\r\n".encode() + body)
         answer = (await reader.read()).decode()
@@ -110,6 +110,18 @@ def test_a_subscription_is_asked_for_verified_renewed_and_ended():
         assert await hub.send("GET", hub.key, **ended) == (200, "x")
         assert hub.subscriptions.of(FEED) is None
         assert (await hub.send("GET", hub.key, **ended))[0] == 404
+
+    run(test)
+
+
+def test_a_proxy_may_leave_or_remove_the_path_of_the_public_address():
+    async def test(hub):
+        hub.subscriptions.note_hub(FEED, hub.url, TOPIC)
+        await hub.subscriptions.round()
+        meant = {"mode": "subscribe", "topic": TOPIC, "challenge": "abc"}
+        for path in ("/websub/", "/own/websub/"):
+            assert await hub.send("GET", hub.key, path=path, **meant) == (200, "abc")
+        assert (await hub.send("GET", hub.key, path="/own/", **meant))[0] == 404
 
     run(test)
 
@@ -185,7 +197,7 @@ def test_only_notices_that_are_signed_are_pings(method):
 
 
 @pytest.mark.parametrize(("status", "first"), [(503, 600.0), (202, 3600.0)])
-def test_a_hub_that_fails_or_never_asks_back_is_asked_more_and_more_rarely(status, first):
+def test_a_hub_that_fails_or_never_asks_back_is_asked_more_and_more_rarely(status, first, caplog):
     async def test(hub):
         hub.status = status
         hub.subscriptions.note_hub(FEED, hub.url, TOPIC)
@@ -202,6 +214,8 @@ def test_a_hub_that_fails_or_never_asks_back_is_asked_more_and_more_rarely(statu
         assert len(hub.asked) == 10
 
     run(test)
+    unreached = [text for text in caplog.messages if "check that hubs can reach" in text]
+    assert len(unreached) == (status == 202)
 
 
 def test_hubs_at_private_addresses_are_not_asked():

@@ -138,11 +138,12 @@ class Explanation:
 
     def _last_fetch(self) -> str:
         """Say when it was fetched, and what came in between."""
-        text = "It was not fetched yet"
+        text = "It has not been fetched yet"
         if self.fetched_at is not None:
-            text = f"It was last fetched at {_time(self.fetched_at)}"
+            how = "successfully " if self.failures else ""
+            text = f"It was last fetched {how}at {_time(self.fetched_at)}"
         elif self.failures:
-            text = "It was never fetched successfully"
+            text = "It has never been fetched successfully"
         if self.failures:
             last = "fetch" if self.failures == 1 else f"{self.failures} fetches"
             text += f"; its last {last} failed"
@@ -214,7 +215,7 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
     reason = "when its index reaches the price"
     attempt = life.tried_at(sources, i)
     if attempt == NEVER:
-        free, reason = now, "since it was not fetched yet"
+        free, reason = now, "since it has not been fetched yet"
     else:
         longest = price.longest_interval(sources, state.shared, i)
         if attempt + longest < free:

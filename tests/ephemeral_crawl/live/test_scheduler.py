@@ -414,7 +414,7 @@ def test_the_reason_of_a_failure_is_kept_until_the_next_fetch(tmp_path, clock):
     assert [found[name].failure for name in "bcd"] == ["HTTP 503", "", "robots.txt"]
     assert (found["b"].failed_at, found["c"].failed_at) == (clock(), None)
     assert "its last fetch failed." in str(found["c"])
-    assert "not fetched yet; it was passed over at" in str(found["d"])
+    assert "not been fetched yet; it was passed over at" in str(found["d"])
     failing = {failing.source: failing.failure for failing in scheduler.overview().failing}
     assert failing == {"a": told, "b": "HTTP 503", "c": ""}
     scheduler.failed("b")  # of which no reason is known
@@ -425,6 +425,10 @@ def test_the_reason_of_a_failure_is_kept_until_the_next_fetch(tmp_path, clock):
     text = str(scheduler.explain("a"))
     assert "its last fetch failed; the last attempt was at 2023-12-31" in text
     assert "robots.txt" in text
+    scheduler.report("b")
+    assert "It was last fetched at 2023-12-31" in str(scheduler.explain("b"))
+    scheduler.failed("b")
+    assert "last fetched successfully at 2023-12-31" in str(scheduler.explain("b"))
     scheduler.report("b")
     scheduler.remove("a")
     scheduler.add("e")  # in the row of the removed one

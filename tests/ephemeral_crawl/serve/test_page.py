@@ -48,7 +48,7 @@ def test_the_page_says_what_is_due_fails_waits_and_what_the_budget_buys(client):
     text = client.get("/").text
     assert re.search(r"60 budget units an hour collect \d+% of what 7 sources publish", text)
     assert "A budget unit pays for one fetch of a source of cost 1." in text
-    assert "since it was not fetched yet" in text  # new.example
+    assert "since it has not been fetched yet" in text  # new.example
     assert '<h2 id="hosts">Waiting hosts</h2>' in text
     assert re.search(r"<th scope=\"row\">e3\.example</th><td>1</td>", text)
     assert text.count("<svg") == 1

@@ -203,8 +203,10 @@ class Service:
         while True:
             try:
                 await self.sample()
-            except Exception:  # such as a file that is locked: the next minute is another
-                _LOG.warning("the status is not known", exc_info=True)
+            except (OSError, sqlite3.Error) as error:  # such as a file that is locked
+                _LOG.warning("the status cannot be read, a minute is left out: %s", error)
+            except Exception:  # the next minute is another
+                _LOG.exception("the status cannot be read, a minute is left out")
             await asyncio.sleep(_EVERY)
 
     def stop(self) -> None:

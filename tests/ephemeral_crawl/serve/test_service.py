@@ -219,6 +219,30 @@ def test_samples_go_on_where_the_clock_was_set_back():
     assert [at > 1e5 for at in asyncio.run(main())] == [False, True, False]
 
 
+@pytest.mark.parametrize(
+    ("error", "traces"), [(ConnectionError("the database is down"), 0), (KeyError("x"), 1)]
+)
+def test_a_store_out_of_reach_is_told_in_a_line(monkeypatch, caplog, error, traces):
+    def status():
+        raise error
+
+    async def main():
+        service = Service(live)
+        sampling = asyncio.create_task(service.keep_sampling())
+        while not caplog.records:
+            await asyncio.sleep(0.001)
+        sampling.cancel()
+        service.close()
+
+    live = Scheduler(":memory:", budget="9/h")
+    monkeypatch.setattr(live, "status", status)
+    asyncio.run(main())
+    (record,) = caplog.records
+    assert "a minute is left out" in record.message
+    assert bool(record.exc_info) == traces
+    assert ("the database is down" in record.message) != traces
+
+
 def test_an_overview_is_shown_again_for_a_while(monkeypatch):
     live, made = Scheduler(":memory:", budget="1/h"), []
     overview = live.overview

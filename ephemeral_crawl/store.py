@@ -57,7 +57,7 @@ class ManageStore(Command):
     """A new store to which everything is copied; it is opened once as a check."""
 
     def run(self) -> None:
-        from ephemeral_crawl.crawl.exchange import change_sources
+        from ephemeral_crawl.crawl.exchange import read_changes
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.journal import store_named
         from ephemeral_crawl.live.reasons import redacted
@@ -70,10 +70,11 @@ class ManageStore(Command):
         pauses += [(False, *_kind_and_name(x)) for x in self.resume]
         settings = {name: value for name, value in settings.items() if value is not None}
         with _existing(self.store) as scheduler:
+            change = None if self.changes is None else read_changes(scheduler, self.changes)
             with scheduler.together():
                 if settings:
                     scheduler.configure(**settings)  # type: ignore[arg-type]
-                number = 0 if self.changes is None else change_sources(scheduler, self.changes)
+                number = 0 if change is None else change()
                 if self.tag is not None:
                     scheduler.limit_tag(self.tag, least=self.least, most=self.most)
                 for stop, kind, name in pauses:

@@ -7,7 +7,7 @@ import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike, fspath
@@ -240,9 +240,10 @@ def import_csv(
     return report
 
 
-def change_sources(scheduler: Scheduler, path: PathName) -> int:
-    """Change settings of sources as a file says, all or, if one is refused, none; return of how
-    many.
+def read_changes(scheduler: Scheduler, path: PathName) -> Callable[[], int]:
+    """Read changes of settings of sources from a file, and return a function that makes them, all
+    or, if one is refused, none, and returns of how many sources. Others can use the store while the
+    file is read.
 
     The file is a table (.csv) whose header names `source` and the settings that change, in which an
     empty cell changes nothing; or it has a JSON object a line (.jsonl), in which null means
@@ -250,26 +251,32 @@ def change_sources(scheduler: Scheduler, path: PathName) -> int:
     `Scheduler.update`.
 
     Raises:
-        ValueError: the file is not such a file; the message names the line and the column.
+        ValueError: the file is not such a file; the message names the line and the column. So do
+            errors of the function.
     """
-    rows, lines = [], []
+    rows, lines, names = [], [], {*scheduler.sources()}
     for line, cells in _lines(path):
         row = {}
         for column, value in cells.items():
             try:
-                row[column] = _setting(scheduler, column, value)
+                row[column] = _setting(names, column, value)
             except ValueError as error:
                 raise ValueError(f"{path}, line {line}, column {column}: {error}") from None
         if "source" not in row:
             raise ValueError(f"{path}, line {line}, column source: it is missing")
         rows.append(row)
         lines.append(line)
-    try:
-        return scheduler.update_many(rows)
-    except ValueError as error:  # what several columns or lines say together
-        number, _, text = str(error).removeprefix("source ").partition(": ")
-        line = lines[int(number)] if number.isdecimal() else 0
-        raise ValueError(f"{path}, line {line}: {text}" if line else f"{path}: {error}") from None
+
+    def change() -> int:
+        try:
+            return scheduler.update_many(rows)
+        except ValueError as error:  # what several columns or lines say together
+            number, _, text = str(error).removeprefix("source ").partition(": ")
+            line = lines[int(number)] if number.isdecimal() else 0
+            place = f"{path}, line {line}" if line else f"{path}"
+            raise ValueError(f"{place}: {text if line else error}") from None
+
+    return change
 
 
 def _lines(path: PathName) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -314,11 +321,15 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _setting(scheduler: Scheduler, column: str, value: Any) -> Any:
-    """Return the value of a cell of a file of changes, checked."""
+def _setting(names: Set[str], column: str, value: Any) -> Any:
+    """Return the value of a cell of a file of changes, checked.
+
+    Arguments:
+        names: of all sources.
+    """
     if column == "source":
-        name = source_of(value)[0] if isinstance(value, str) else value
-        if name not in scheduler:
+        name = source_of(value)[0] if isinstance(value, str) else ""
+        if name not in names:
             raise ValueError(f"there is no source {shown(value)}")
         return name
     if column == "paused":

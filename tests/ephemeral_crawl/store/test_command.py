@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ephemeral_crawl.crawl import exchange
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.sources import ManageSources
@@ -109,6 +110,22 @@ def test_a_file_changes_sources(path, capsys):
     ManageStore(store=str(path), changes=lines).run()
     a = live.settings("a")
     assert (a["weight"], a["tag"], a["paused"], a["cost"]) == (0.5, None, False, 2.0)
+
+
+def test_others_use_a_store_while_a_file_of_changes_is_read(path, monkeypatch):
+    live = Scheduler(path, budget="60/h", clock=Clock())
+    live.add("a")
+    changes, read = path.with_name("a.csv"), exchange._lines
+    changes.write_text("source,weight\na,2\n")
+
+    def meanwhile(name):
+        Scheduler(path, patience="0.1s").add("b")
+        return read(name)
+
+    monkeypatch.setattr(exchange, "_lines", meanwhile)
+    ManageStore(store=str(path), changes=changes).run()
+    assert live.sources() == ["a", "b"]
+    assert live.settings("a")["weight"] == 2.0
 
 
 def test_a_backup_is_restored_with_all_that_was_acknowledged(path, capsys):

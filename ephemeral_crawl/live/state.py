@@ -48,6 +48,9 @@ from ephemeral_crawl.live.tags import ALWAYS, ANY, Tags
 Event = dict[str, Any]
 
 LATE_REPORTS = 30 * 86_400.0  # seconds after its end in which a lease can still be reported
+_MOST_LATE = (
+    100_000  # leases, beyond one of each source; of more the oldest can be reported no more
+)
 SLOPE = 1.0  # of the logarithm of the price by how full the budget's bucket is
 _SMALL = 256  # number of sources up to which the price is right after each one that is added
 _TAG = 1 + SOURCE_ARGUMENTS.index("tag")  # place among these
@@ -682,10 +685,11 @@ class State:
         self.last_lease = first + len(rows) - 1
         self.counts[outcomes.LEASES] += len(rows)
         self.agenda.rekey(self, rows, self.time)
-        oldest = self.time - LATE_REPORTS
+        most = len(self) + _MOST_LATE
         while self.leases:
             lease = next(iter(self.leases))
-            if self.leases[lease][1] > oldest:
+            longest = LATE_REPORTS if len(self.leases) <= most else 0.0
+            if self.leases[lease][1] > self.time - longest:
                 break
             del self.leases[lease]
 

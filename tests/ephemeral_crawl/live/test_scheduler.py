@@ -7,7 +7,16 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from ephemeral_crawl.live import Lesson, Scheduler, agenda, learning, price, reasons, snapshot
+from ephemeral_crawl.live import (
+    Lesson,
+    Scheduler,
+    agenda,
+    learning,
+    price,
+    reasons,
+    snapshot,
+    state,
+)
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
 from tests.refusals import refused
@@ -106,6 +115,20 @@ def test_a_lease_can_be_reported_for_a_month(scheduler, clock):
     clock.now += 2 * DAY
     scheduler.lease(1)
     assert not scheduler.report(other.id)
+
+
+def test_leases_that_nobody_reports_are_forgotten_if_there_are_very_many(monkeypatch):
+    monkeypatch.setattr(state, "_MOST_LATE", 10)
+    clock = Clock()
+    live = Scheduler(":memory:", budget="600000/h", clock=clock)
+    live.add_many({"source": str(i), "min_interval": 0.0} for i in range(4))
+    leases = []
+    for _ in range(10):
+        leases += live.lease(4, timeout="1min")
+        clock.now += HOUR
+    open_leases = live.lease(4, timeout="1min")
+    counts = [live.report(lease.id) for lease in [*leases, *open_leases]]
+    assert counts == [False] * 30 + [True] * 14
 
 
 def test_items_count_as_published_since_the_last_fetch(scheduler, clock):

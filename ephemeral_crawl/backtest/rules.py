@@ -24,6 +24,7 @@ class Rule(ABC):
 
     name: ClassVar[str]
     about: ClassVar[str]
+    counts: ClassVar[float] = 0.0  # seconds before a fetch of which it counts all entries
 
     def __init__(self) -> None:
         self.dates: list[float] = []  # seconds, ascending
@@ -82,10 +83,11 @@ class Miniflux(Rule):
 
     name = "miniflux"
     about = "a week ÷ entries of the last week, 5 min to 1 day"
+    counts = 7 * DAY
 
     def interval(self, now: float, number: int) -> float:
-        entries = len(self._since(now - 7 * DAY))
-        return _within(7 * DAY / entries if entries else DAY, 5 * MINUTE, DAY)
+        entries = len(self._since(now - self.counts))
+        return _within(self.counts / entries if entries else DAY, 5 * MINUTE, DAY)
 
     def retry(self, now: float, status: int | None) -> float:
         return self.interval(now, 0) if self.errors < 3 else math.inf

@@ -20,6 +20,7 @@ from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.log_options import digest
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result, measured_of
+from ephemeral_crawl.live.explanation import duration
 
 _HOUR, _DAY = 3600.0, 86_400.0
 _SHOWN = 15  # feeds in the page
@@ -117,11 +118,18 @@ def write(report: Report, events: FeedEvents, results: Results[PlayRun]) -> None
     )
     report.heading("All rules with the same number of fetches")
     results.table(report, per_hour, "What each collects")
-    itself = runs[AS_IT_IS + present]
+    itself, period = runs[AS_IT_IS + present], RULES[present].counts
     rate = itself.fetches.sum() * _HOUR / (events.feeds.end - events.feeds.start)
     report.paragraph(
         f"With its own intervals, {present} makes {_fetches(rate, '.3g')} an hour here, "
         f"and collects {events.part(itself):.1%}."
+        + (
+            f" It counts the entries of {duration(period)}, but the log begins only "
+            f"{duration(events.feeds.start)} before the first fetch, so that it makes fewer "
+            "fetches at first than it does in use. A longer log, or a larger --begin, avoids this."
+            if period > events.feeds.start
+            else ""
+        )
     )
     report.heading("The scheduler with fewer fetches")
     report.table(

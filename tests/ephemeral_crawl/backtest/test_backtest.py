@@ -278,6 +278,7 @@ def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys
     assert "With 1 fetch an hour the scheduler collects" in said
     assert "of all worth, and the rule of miniflux" in said
     assert "scheduler's gain delay, hours feeds fetched" in said
+    assert "It counts the entries of 7 d, but the log begins only 14.3 h before the first" in said
     page = (tmp_path / "results/backtest/report.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;0" in page
     assert "<b>0</b>" not in page

@@ -79,7 +79,10 @@ def kind_of(path: PathName) -> str:
         return "opml"
     if name.endswith((".csv", ".csv.gz")):
         return "csv"
-    raise ValueError(f"{path} is neither OPML (.opml, .xml) nor a table of sources (.csv, .csv.gz)")
+    raise ValueError(
+        f"{path} is neither OPML (.opml, .xml) nor a table of sources (.csv, .csv.gz); a list of "
+        "addresses becomes a table if its first line is the word source and its name ends in .csv"
+    )
 
 
 def import_opml(

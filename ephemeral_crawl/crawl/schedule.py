@@ -44,10 +44,9 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         missing = float(outline.cost[new].sum()) - status.balance
         wait = duration(3600.0 * missing / status.budget) if missing > 0.0 else ""
         lines.append(
-            f"{number:,} {'was' if number == 1 else 'were'} not fetched yet. Each is fetched "
-            "once at first, "
-            + (f"for which the budget suffices in {wait}" if wait else "at once")
-            + ", which tells how often it publishes. Until then its rate is a guess, with a "
+            f"{number:,} {'has' if number == 1 else 'have'} not been fetched yet. Each is fetched "
+            f"once at first, which tells how often it publishes; the budget suffices for this "
+            f"{f'in {wait}' if wait else 'at once'}. Until then, its rate is a guess, marked by a "
             "question mark."
         )
     view = scheduler.overview(limit=1)

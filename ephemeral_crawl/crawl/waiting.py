@@ -28,7 +28,10 @@ def telling(action: str, say: Callable[[str], object]) -> Iterator[None]:
         action: "opening the store", for example.
         say: called with a line of text.
     """
-    text = f"{action}: this compiles at the first use after an installation, for up to a minute"
+    text = (
+        f"{action}; the first time after an installation, this takes up to a minute, since machine "
+        "code is compiled"
+    )
     timer = threading.Timer(_LONG, say, [text])
     timer.daemon = True
     timer.start()

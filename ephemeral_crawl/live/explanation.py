@@ -119,9 +119,10 @@ class Explanation:
         if self.precision is not None:
             when = "never" if self.due_after_ping is None else _time(self.due_after_ping)
             lines.append(
-                f"{self.precision:.0%} of its pings announce an item, the last one of the kind "
-                f"{self.signal}; {_number(self.silent_rate)} items per hour come without, "
-                f"{1.0 - (self.recall or 0.0):.0%} of all. With a ping now it would be due: {when}."
+                f"{self.precision:.0%} of its pings announce an item (the last ping was of the "
+                f"kind {self.signal}); {_number(self.silent_rate)} items per hour, "
+                f"{1.0 - (self.recall or 0.0):.0%} of all, come without a ping. "
+                f"With a ping now, it would be due: {when}."
                 + (" Its pings mislead, and hardly count." if self.misleading else "")
             )
         return "\n".join(lines)

@@ -46,6 +46,7 @@ def example(tmp_path_factory):
         (f"{TABLE1} --arrivals poison", "'poisson'"),
         (f"{TABLE1} --seeds 1", "--seeds is 1"),
         (f"{TABLE1} --seed -1", "--seed is -1; it must be a whole number of at least 0"),
+        ("crawl feeds.txt --budget 20/h", "a table if its first line is the word source"),
         ("example --seed -1", "--seed is -1"),
         ("fit --items example/log.csv --decay-rate .1 --out f.csv --seed -1", "--seed is -1"),
         (f"{TABLE1} --steps 0", "--steps is 0"),

@@ -872,16 +872,16 @@ def test_the_schedule_says_what_it_gains():
     text = describe(scheduler, lambda: START)
     gain = float(text.partition("Gain: ")[2].partition(" %")[0])
     assert 20 < gain < 300
-    assert "40 were not fetched yet" in text
+    assert "40 have not been fetched yet" in text
     assert "6 saved up" in text
-    assert "for which the budget suffices in 5.67 h" in text  # 34 of them
+    assert "the budget suffices for this in 5.67 h" in text  # 34 of them
     many = Scheduler(":memory:", budget="6/h", burst=100, clock=lambda: START)
     many.add_many({"source": f"s{i}"} for i in range(50))
     for name in many.sources()[40:]:
         many.failed(name, kind="dns")
         many.report("s1")
     short, whole = describe(many, lambda: START), describe(many, lambda: START, None)
-    assert "Each is fetched once at first, at once" in short
+    assert "the budget suffices for this at once" in short
     assert "and 10 more, which --all lists" in short
     assert all(f" {name}\n" in whole for name in many.sources()[:40])
     assert "--all" not in whole
@@ -943,7 +943,7 @@ def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
     scheduler.add("paused")
     scheduler.pause("paused")
     now += 86_400.0
-    assert "\n14 were not fetched yet" in describe(scheduler, lambda: now)
+    assert "\n14 have not been fetched yet" in describe(scheduler, lambda: now)
     assert "is shown once more of the sources are known" in describe(scheduler, lambda: now)
     scheduler.teach(Lesson.of_rate(f"s{i}", 1.0, 1.0) for i in range(14))
     text = describe(scheduler, lambda: now)

@@ -35,6 +35,7 @@ _WRITABLE = (
 )
 _ADVICE = {  # by the error of SQLite
     sqlite3.SQLITE_FULL: "make room on the disk",
+    sqlite3.SQLITE_TOOBIG: "change fewer sources at once",  # an event has a gigabyte at most
     sqlite3.SQLITE_IOERR: "check the disk, and whether it is full",
     sqlite3.SQLITE_READONLY: _WRITABLE,
     sqlite3.SQLITE_CANTOPEN: _WRITABLE,

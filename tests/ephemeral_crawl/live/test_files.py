@@ -360,6 +360,7 @@ def test_a_file_that_is_read_only_is_refused_at_the_start(path, monkeypatch):
     [
         ("INSERT INTO t VALUES (1)", OSError, "cannot be used: UNIQUE constraint failed"),
         ("INSERT INTO t VALUES (zeroblob(100000))", OSError, "is full; make room on the disk"),
+        ("SELECT zeroblob(2000000000)", OSError, "blob too big; change fewer sources at once"),
         ("PRAGMA query_only = 1; DELETE FROM t", OSError, "readonly database; it and its folder"),
         ("ATTACH 'no/folder' AS b", OSError, "unable to open database: no/folder; it and its"),
         ("ATTACH 'text' AS b", DamagedStore, "not a database of SQLite"),

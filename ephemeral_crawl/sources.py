@@ -55,7 +55,8 @@ class ManageSources(Command):
     fleet: Path | None = None
     """Fleet that `fit` wrote. Its sources are added, and start from its rates and worths."""
     per_host: str = "0s"
-    """Least time between two fetches of a host (registered domain), such as 10s."""
+    """Least time between two fetches of the hosts (registered domains) of these sources, such as
+    10s; by default as it is set, or none."""
     write: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE")] = field(default=())
     """OPML or CSV files to write all sources to."""
 

@@ -94,7 +94,7 @@ def import_opml(
     registered domain. Feeds whose URL `check_url` refuses are left out, and listed in the result.
 
     Arguments:
-        per_host: least time between two fetches of a host; 0: no limit.
+        per_host: least time between two fetches of a host; 0: as it is set, or none.
         settings: of all new sources, such as `max_interval`, as for `Scheduler.add`.
 
     Raises:
@@ -145,7 +145,7 @@ async def import_sitemap(
     Arguments:
         address: URL of the sitemap.
         client: which fetches.
-        per_host: least time between two fetches of a host; 0: no limit.
+        per_host: least time between two fetches of a host; 0: as it is set, or none.
         settings: of all new sources, as for `import_opml`.
 
     Raises:
@@ -200,7 +200,7 @@ def import_csv(
     half_life (such as 24h, or seconds), tag, weight and paused (yes or no).
 
     Arguments:
-        per_host: least time between two fetches of a host; 0: no limit.
+        per_host: least time between two fetches of a host; 0: as it is set, or none.
         settings: of new sources for which the table does not say otherwise, as for `import_opml`.
 
     Raises:
@@ -462,7 +462,8 @@ def _add(
     per_host: Duration,
     refusals: Iterable[str],
 ) -> ImportReport:
+    interval = seconds("per_host", per_host)
     number = scheduler.add_many(rows, exist_ok=True)
-    if per_host:
-        scheduler.limit_hosts({row["host"]: per_host for row in rows if row["host"]})
+    if interval:
+        scheduler.limit_hosts({row["host"]: interval for row in rows if row["host"]})
     return ImportReport(number, len(rows) - number, 0, tuple(refusals))

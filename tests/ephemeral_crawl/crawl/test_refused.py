@@ -294,6 +294,19 @@ def test_a_new_store_has_what_files_and_sitemaps_list_each_read_once(tmp_path, m
     assert read == 2 * [table, "https://b.example/map"]
 
 
+def test_limits_of_hosts_stay_when_sources_are_added(tmp_path):
+    path, table = tmp_path / "crawl.db", tmp_path / "feeds.csv"
+    table.write_text("source\nhttps://a.example/feed\nhttps://b.example/feed\n")
+    with Scheduler(path, budget="20/h") as scheduler:
+        scheduler.limit_host("a.example", "10s")
+        with refused("per_host is 'soon'"):
+            ManageSources(store=(str(path),), add=(table,), per_host="soon").run()
+        assert len(scheduler) == 0
+        for limit, expected in (("0s", (10.0, 0.0)), ("2s", (2.0, 2.0))):
+            ManageSources(store=(str(path),), add=(table,), per_host=limit).run()
+            assert tuple(map(scheduler.host_limit, ("a.example", "b.example"))) == expected
+
+
 def test_sources_are_removed_all_or_none(tmp_path):
     """By the names that they have, or that a file of sources gave them."""
     path, url = tmp_path / "crawl.db", "http://example.org/feed"

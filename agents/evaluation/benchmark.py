@@ -8,11 +8,12 @@ import json
 import math
 import os
 import platform
+import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
@@ -23,7 +24,14 @@ import numpy as np
 import crawl_env
 from agents.evaluation import aggregate, statistics
 from agents.evaluation.experience import Experienced
-from agents.evaluation.rollout import AgentLike, evaluate, new, try_out, with_features
+from agents.evaluation.rollout import (
+    AgentLike,
+    evaluate,
+    made_of,
+    new,
+    try_out,
+    with_features,
+)
 from agents.evaluation.statistics import Estimate
 from agents.policies.base import Agent
 from agents.registry import find
@@ -178,7 +186,8 @@ def playable(
         ValueError: a task that is named shows less than the agent observes, or all of a tier do; or
             the agent is a learner of `agents.learning`, and is not trained.
     """
-    if not training and isinstance(agent, type) and agent.__module__.startswith(_LEARNERS):
+    kind = made_of(agent)
+    if not training and isinstance(kind, type) and kind.__module__.startswith(_LEARNERS):
         raise ValueError(
             f"{name_of(agent)} has to be trained before each run; state the source-steps of its "
             f"training, such as {BUDGETS[0]}"
@@ -324,7 +333,8 @@ def _learner(
         _CountingEnv(_ENVIRONMENTS, **{**one, "horizon": horizon}) for one in variants
     ]
     seed = task.seed("train", run, salt) % 2**32
-    alone = len(envs) == 1 or (isinstance(agent, type) and issubclass(agent, Agent))
+    kind = made_of(agent)
+    alone = len(envs) == 1 or (isinstance(kind, type) and issubclass(kind, Agent))
     learner: Any = new(agent, envs[0] if alone else envs, seed)
     if not hasattr(learner, "learn"):  # it may learn while it crawls
         try:
@@ -630,51 +640,88 @@ def name_of(agent: AgentLike) -> str:
     """Return the name of an agent for tables."""
     if isinstance(agent, str):
         return agent
-    name = getattr(agent, "name", None) or getattr(agent, "__name__", None)
-    return str(name or type(agent).__name__)
+    kind = made_of(agent)
+    name = getattr(kind, "name", None) or getattr(kind, "__name__", None)
+    return str(name or type(kind).__name__)
 
 
 def _origin(agent: AgentLike) -> str:
     if isinstance(agent, str):
         return agent
-    kind: Any = agent if hasattr(agent, "__qualname__") else type(agent)
+    kind: Any = made_of(agent)
+    kind = kind if hasattr(kind, "__qualname__") else type(kind)
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _code_of(agent: AgentLike) -> str:
     """Return a hash of what decides how an agent acts, so that results of another version of it are
-    not taken up: of the file of its module or, if there is none, as in a notebook, of its own code;
-    and of what a model has learnt."""
+    not taken up: the file of its module, if there is one, its code, and the numbers that it holds;
+    see `_version`."""
     if isinstance(agent, str):
         return ""
-    file = Path(getattr(inspect.getmodule(agent), "__file__", None) or "")
-    kind: Any = agent if hasattr(agent, "__qualname__") else type(agent)
-    parts = [file.read_bytes()] if file.is_file() else _code(kind, kind.__module__, set())
-    return hashlib.sha256(b"".join([*parts, *_learnt(agent)])).hexdigest()[:12]
+    kind: Any = made_of(agent)
+    module = kind.__module__  # of an object, that of its class
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    parts = [file.read_bytes()] if file.is_file() else []
+    return hashlib.sha256(b"\0".join([*parts, *_version(agent, module, {})])).hexdigest()[:12]
 
 
-def _code(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
-    """Yield the code of a class or a function, and of what it names in the same module."""
-    value = getattr(value, "fget", getattr(value, "__func__", value))  # of a property or a method
-    if isinstance(value, str | int | float | tuple):
+def _version(value: Any, module: str, seen: dict[int, Any]) -> Iterator[bytes]:
+    """Yield what distinguishes a value from another version of it: constants, the entries of arrays
+    and containers, the parameters of models, the arguments of `functools.partial`, and of classes,
+    functions and objects of the module, their code, attributes, and variables of the module.
+
+    Other objects, such as environments and generators, are not looked into.
+    """
+    for wrapped in ("fget", "__func__", "__wrapped__"):  # of a property, method, compiled function
+        value = getattr(value, wrapped, value)
+    if hasattr(value, "detach"):  # a tensor of PyTorch, of any type and on any device
+        value = value.detach().double().cpu()
+    if hasattr(value, "__array__") and not isinstance(value, type):
+        value = np.asarray(value)
+    if value is None or isinstance(value, str | bytes | int | float | complex):
         yield repr(value).encode()
-    elif isinstance(value, frozenset):  # `in {…}`; its order differs between processes
+    elif isinstance(value, set | frozenset):  # their order differs between processes
         yield repr(sorted(map(repr, value))).encode()
-    if id(value) in seen or getattr(value, "__module__", module) != module:
-        return
-    seen.add(id(value))
-    parts: list[Any] = []
+    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        yield repr((value.shape, value.dtype.str)).encode() + value.tobytes()
+    elif id(value) not in seen:
+        seen[id(value)] = value  # also kept, so that no other value has this id
+        if inspect.iscode(value):
+            yield value.co_code + repr(value.co_names).encode()
+        for part in _parts(value, module):
+            yield from _version(part, module, seen)
+
+
+def _parts(value: Any, module: str) -> Iterable[Any]:
+    """Return the values on which the version of another one depends."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return [len(value), *value]
+    if isinstance(value, Mapping):
+        return [part for item in value.items() for part in item]
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords]
+    if inspect.iscode(value):
+        return value.co_consts
+    if inspect.ismodule(value):
+        return ()
+    model = getattr(value, "policy", value)  # of Stable-Baselines3
+    if hasattr(model, "state_dict") and not isinstance(model, type):
+        normaliser = getattr(value, "get_vec_normalize_env", lambda: None)()
+        moments = getattr(normaliser, "obs_rms", None)
+        return [model.state_dict(), moments and vars(moments)]
+    if inspect.isfunction(value):
+        own = [value.__code__, value.__defaults__, value.__kwdefaults__, *_variables_of(value)]
+        return own if value.__module__ == module else ()
+    kind = value if isinstance(value, type) else type(value)
+    if kind.__module__ != module:
+        return ()
+    items = getattr(value, "__dict__", {}).items()
     if isinstance(value, type):
-        own = vars(value).items()
-        parts = [x for name, x in own if inspect.isfunction(x) or not name.startswith("__")]
-        parts += value.__bases__
-    elif inspect.isfunction(value):
-        parts = [value.__code__, *_variables_of(value)]
-    elif inspect.iscode(value):
-        yield value.co_code + repr(value.co_names).encode()
-        parts = list(value.co_consts)
-    for part in parts:
-        yield from _code(part, module, seen)
+        own = [x for name, x in items if inspect.isfunction(x) or not name.startswith("__")]
+        return [*own, *value.__bases__]
+    own = [x for x in items if not isinstance(getattr(kind, x[0], None), cached_property)]
+    return [kind, *own]
 
 
 def _variables_of(function: FunctionType) -> list[Any]:
@@ -687,19 +734,6 @@ def _variables_of(function: FunctionType) -> list[Any]:
     around = function.__globals__
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     return cells + [around[name] for name in names if name in around]
-
-
-def _learnt(agent: Any) -> Iterator[bytes]:
-    """Yield the parameters of a model of Stable-Baselines3 or PyTorch, and of those to which a
-    function refers."""
-    if inspect.isfunction(agent):
-        for value in _variables_of(agent):
-            yield from _learnt(value)
-        return
-    model = getattr(agent, "policy", agent)  # of Stable-Baselines3
-    if hasattr(model, "state_dict") and not isinstance(model, type):
-        for value in model.state_dict().values():
-            yield value.double().cpu().numpy().tobytes()
 
 
 @cache

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -109,7 +109,8 @@ def evaluate(
     Arguments:
         agent: one of these:
 
-            - a name for `agents.make` or in `REFERENCES`, or a class such as `agents.Whittle`;
+            - a name for `agents.make` or in `REFERENCES`, or a class such as `agents.Whittle`, also
+              with arguments, as in `functools.partial(Mine, rate=0.1)`;
             - an object with `predict`: an agent, or a trained model of Stable-Baselines3. It gets
               observations in the form (`flat`, `scaled`) that it was made for or trained on, if
               need be normalised by the `VecNormalize` of its environment; discrete actions are
@@ -317,7 +318,7 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
         reference = REFERENCES[agent]
         agent, more = reference.agent, reference.features
         arguments |= reference.arguments
-    kind: Any = find(agent) if isinstance(agent, str) else agent
+    kind: Any = find(agent) if isinstance(agent, str) else made_of(agent)
     own: Any = getattr(kind, "features", ())
     if isinstance(own, str):
         raise ValueError(
@@ -326,7 +327,7 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
         )
     if isinstance(kind, type) and issubclass(kind, Agent):
         more += kind.features_in(Task(**{**arguments, "features": "value"}))
-    elif isinstance(agent, str | type) and isinstance(own, tuple | list):
+    elif (isinstance(agent, str) or isinstance(kind, type)) and isinstance(own, tuple | list):
         more += tuple(own)  # of a class of another base, or the function of this name
     arguments |= form_of(agent)
     base = check_features(arguments.get("features", ("value",)))
@@ -352,10 +353,11 @@ def _arguments(env: EnvironmentLike) -> dict[str, Any]:
 def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
     if isinstance(agent, str):
         return make(agent, env, seed=seed)
-    if isinstance(agent, type):
-        if not hasattr(agent, "predict"):
-            raise ValueError(f"the class {agent.__name__} has no method `predict`")
-        return new(agent, env, seed)
+    kind = made_of(agent)
+    if isinstance(kind, type):
+        if not hasattr(kind, "predict"):
+            raise ValueError(f"the class {kind.__name__} has no method `predict`")
+        return new(cast("Callable[..., Predictor]", agent), env, seed)
     if not (hasattr(agent, "predict") or callable(agent)):
         raise ValueError(
             f"agent is {agent!r}; give a name, a subclass of agents.Agent, an object with "
@@ -372,6 +374,14 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
                 "actions"
             )
     return check_agent(agent, env.task) if isinstance(agent, Policy) else Model(agent, env)
+
+
+def made_of(agent: Any) -> Any:
+    """Return the class or function to which `functools.partial` gives arguments, and any other
+    agent as it is."""
+    while isinstance(agent, partial):
+        agent = agent.func
+    return agent
 
 
 def new(kind: Callable[..., Predictor], env: object, seed: int) -> Predictor:

@@ -4,6 +4,7 @@ import copy
 import json
 import sys
 from dataclasses import replace
+from functools import cached_property, partial
 from types import ModuleType
 
 import numpy as np
@@ -106,6 +107,13 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path, monkeypatch):
 
 NOTEBOOK = """
 import agents
+import numpy as np
+from numba import njit
+ONES = np.ones(4)
+WEIGHTS = 1.0
+@njit
+def weighted(age):
+    return WEIGHTS * age
 SCALE = 1.0
 FACTORS = 1.0
 def longest(age):
@@ -114,8 +122,11 @@ def factors():
     return [FACTORS for k in (0, 1) if k in {0, 1}]
 class Mine(agents.Agent):
     name, features = "mine", ("age",)
+    def __init__(self, env, *, seed=None, scale=1.0):
+        super().__init__(env, seed=seed)
     def priority(self, view):
-        return factors()[0] * longest(view["age"]) / (1 + view["age"])
+        age = weighted(view["age"]) * ONES[0]
+        return factors()[0] * longest(age) / (1 + age)
 """
 
 
@@ -128,6 +139,9 @@ class Mine(agents.Agent):
         ("FACTORS = 1.0", "FACTORS = 2.0"),  # named in a comprehension alone
         ("in {0, 1}", "in {0, 2}"),
         ('("age",)', '("age", "crawled")'),
+        ("scale=1.0", "scale=2.0"),  # a default of its constructor
+        ("np.ones(4)", "np.full(4, 2.0)"),
+        ("WEIGHTS = 1.0", "WEIGHTS = 2.0"),  # only in a function that Numba compiles
     ],
 )
 def test_a_changed_class_of_a_notebook_is_another_version(change, tmp_path, monkeypatch):
@@ -171,6 +185,73 @@ def test_a_model_that_learnt_more_is_another_version():
     with torch.no_grad():
         model.weight += 1
     assert all(one != other for one, other in zip(before, versions(), strict=True))
+
+
+class Weighted(Oldest):
+    """Crawls by weights that it is made with."""
+
+    name = "weighted"
+
+    def __init__(self, env, *, seed=None, weights=1.0):
+        super().__init__(env, seed=seed)
+        self.weights = np.asarray(weights)
+        self.layers = [{"w": np.asarray(weights)}]
+
+    def priority(self, view):
+        return np.tanh(self.weights * view["age"])
+
+    @cached_property
+    def total(self):  # computed when it acts
+        return self.weights.sum()
+
+
+def version(agent):
+    return entry.header(agent)["code"]
+
+
+def test_the_version_of_an_object_is_that_of_what_it_holds():
+    """Of the arrays of an object and the arguments of a partial function nothing was included."""
+    env = CrawlVectorEnv(1, "table1", features=("age",))
+    agent = Weighted(env, weights=[1.0, 2.0, 3.0, 4.0])
+    before = version(agent)
+    assert before == version(Weighted(env, weights=[1.0, 2.0, 3.0, 4.0]))
+    assert agent.total == 10
+    assert version(agent) == before
+    agent.weights[0] = 5.0
+    other = version(agent)
+    assert other != before
+    agent.layers[0]["w"][0] = 5.0
+    assert version(agent) != other
+
+
+def test_partial_gives_an_agent_arguments():
+    """It was named partial, with the code of functools, and not shown what the class observes."""
+    half, double = (partial(Weighted, weights=w) for w in (0.5, 2.0))
+    one, other = entry.header(half), entry.header(double)
+    assert (one["agent"], one["made_by"]) == ("weighted", f"{__name__}:Weighted")
+    assert len({one["code"], other["code"], version(Weighted)}) == 3
+    assert one["code"] == version(partial(Weighted, weights=0.5))
+    task = {"sources": "table1", "budget": 2, "arrivals": "poisson"}
+    opposite = partial(Weighted, weights=-1.0)
+    one, other = (evaluate(x, task, steps=99, seeds=1).reward for x in (opposite, Weighted))
+    assert one != other
+    assert entry.playable(half, "Recovering4M1Discounted")[0]
+
+
+def test_the_normalisation_of_a_model_is_part_of_its_version():
+    """The results of a model before its VecNormalize saw more observations were returned."""
+    pytest.importorskip("stable_baselines3")
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    from crawl_env.envs.sb3 import CrawlVecEnv
+
+    env = VecNormalize(CrawlVecEnv(2, sources="table1"))
+    model = PPO("MlpPolicy", env, n_steps=2, batch_size=4, device="cpu", seed=0)
+    before = version(model)
+    assert before == version(model)
+    env.obs_rms.mean += 1
+    assert version(model) != before
 
 
 def changed(result, change, seal=True):

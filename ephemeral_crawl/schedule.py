@@ -158,7 +158,7 @@ class Evidence(NamedTuple):
         return (
             f"{few.size:,} of {counted(len(fleet), 'source')} "
             f"{'has' if few.size == 1 else 'have'} fewer than {_FEW} items in the log; "
-            f"{worth[few].sum() / worth.sum():.0%} of the worth is expected of them. Their rates "
+            f"{worth[few].sum() / worth.sum():.0%} of the utility is expected of them. Their rates "
             f"rest on {basis} and on the prior of the fit more than on what they published: "
             f"{names}{', …' if few.size > _NAMED else ''}. Ranges are 95 % intervals."
         )
@@ -189,11 +189,11 @@ def _write(
     period = float(fleet.period)
     published = float((fleet.arrival_rate * fleet.mean_utility).sum())
     if not published > 0.0:
-        raise ValueError("no source publishes anything of worth at the end of the log")
+        raise ValueError("no source publishes anything of any utility at the end of the log")
     best = float(plan.best.reward.sum()) / period
     now = float(collected(fleet, crawls).sum())
     cost = float((crawls * fleet.cost).sum()) * period
-    text = f"The schedule collects {best / published:.1%} of all worth, and {name} "
+    text = f"The schedule collects {best / published:.1%} of all utility, and {name} "
     text += f"{now / published:.1%}"
     if abs(cost / plan.task.budget - 1.0) > 0.01:
         equal = Schedule(plan.task.replaced(budget=cost), plan.longest)
@@ -220,7 +220,7 @@ def _write(
     schedule.write(report, plan, rows, f"{log.unit}s")
     with report.details("What this rests on"):
         report.paragraph(
-            "Expected values of Poisson arrivals with the rates and mean worths of the log, "
+            "Expected values of Poisson arrivals with the rates and mean utilities of the log, "
             "fetched at equal intervals, which are optimal for these rates. Next fetches are "
             f"counted from the end of the log, {plan.assumed}."
         )

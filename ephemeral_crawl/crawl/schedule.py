@@ -45,9 +45,8 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         wait = duration(3600.0 * missing / status.budget) if missing > 0.0 else ""
         lines.append(
             f"{number:,} {'has' if number == 1 else 'have'} not been fetched yet. Each is fetched "
-            f"once at first, which tells how often it publishes; the budget suffices for this "
-            f"{f'in {wait}' if wait else 'at once'}. Until then, its rate is a guess, marked by a "
-            "question mark."
+            "once at first, which tells how often it publishes; the budget suffices for this "
+            f"{f'in {wait}' if wait else 'at once'}. Rates with a question mark are guesses."
         )
     view = scheduler.overview(limit=1)
     total, worth = view.published, view.collected()

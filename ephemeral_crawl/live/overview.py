@@ -112,7 +112,7 @@ class Overview(Buys):
         if self.guessed < _LEAST_GUESSED * self.published or not self.published:
             return ""
         part = self.guessed / self.published
-        return f"{part:.0%} of what they publish is a guess about sources that never answered yet."
+        return f"{part:.0%} of what they publish is a guess about sources that have never answered."
 
     @property
     def ceilings_cost(self) -> float:

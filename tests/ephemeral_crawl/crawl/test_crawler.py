@@ -874,6 +874,7 @@ def test_the_schedule_says_what_it_gains():
     assert 20 < gain < 300
     assert "40 have not been fetched yet" in text
     assert "6 saved up" in text
+    assert "Rates with a question mark are guesses." in text  # others may be known from a log
     assert "the budget suffices for this in 5.67 h" in text  # 34 of them
     many = Scheduler(":memory:", budget="6/h", burst=100, clock=lambda: START)
     many.add_many({"source": f"s{i}"} for i in range(50))

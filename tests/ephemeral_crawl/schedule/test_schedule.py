@@ -53,7 +53,7 @@ def test_two_sources_by_hand(folder, capsys):
     options = ["--items", "two.csv", "--unit", "day", "--budget", "1/h", "--half-life", "3h"]
     intervals = {row["source"]: 24 * float(row["interval"]) for row in made(*options)}
     assert intervals == pytest.approx({"a": 1 / 0.60075, "b": 1 / 0.39925}, rel=0.01)
-    assert "collects 80.6% of all worth" in capsys.readouterr().out
+    assert "collects 80.6% of all utility" in capsys.readouterr().out
     made(*options, "--max-interval", "2h")
     assert "in 2h costs 0.7%" in capsys.readouterr().out
 

@@ -21,7 +21,8 @@ from ephemeral_crawl.live.journal.sqlite import remove_file
 from ephemeral_crawl.live.state import Event, Moment, State
 
 _STEP = 60.0  # seconds by which a clock may differ from the last event without being set
-_EVERY = 1000  # changes of a source between two snapshots, at least
+_EVERY = 4000  # changes of a source between two snapshots, at least
+_OF_EVENT = 3  # changes that take as long to read again, after a kill, as the rest of an event
 _AT_ONCE = 10_000  # sources of which a snapshot takes some milliseconds
 _DAMAGES = (KeyError, TypeError, ValueError, IndexError, OverflowError)
 _LOG = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class Ledger:
         self.lock = threading.RLock()
         self._in_transaction = False  # whether this is within a transaction
         self._failure: BaseException | None = None  # because of which it cannot be committed
-        self._changes = 0  # of a source, since the snapshot
+        self._changes = 0  # of a source, and for each event, since the snapshot
         self._writer: threading.Thread | None = None  # of a snapshot
         _LEDGERS.add(self)
 
@@ -293,7 +294,7 @@ class Ledger:
         except BaseException:
             self.state = None
             raise
-        self._changes += state.size_of(event)
+        self._changes += _OF_EVENT + state.size_of(event)
 
 
 # A fork waits until no other thread is in the middle of a change, or uses a database: the child

@@ -80,6 +80,21 @@ def busy(live, clock, steps=60):
     live.pause("4")
 
 
+def test_changes_one_by_one_take_less_of_them_until_a_snapshot(store, monkeypatch):
+    """Since they take longer to read again, after a kill."""
+    monkeypatch.setattr(ledger, "_EVERY", 10)
+    live = Scheduler(store.address, budget="40/h", clock=Clock())
+    live.add_many({"source": str(i)} for i in range(100))
+    assert live._ledger.snapshot_number == 2
+    live.update_many({"source": str(i), "weight": 2.0} for i in range(96))
+    assert live._ledger.snapshot_number == 2
+    for i in range(30):
+        live.update(str(i), weight=3.0)
+    assert live._ledger.snapshot_number == 4 + 25
+    with Scheduler(store.address, clock=Clock()) as again:
+        assert dump(again) == dump(live)
+
+
 def test_the_state_is_a_replay_of_the_journal(store, monkeypatch):
     monkeypatch.setattr(ledger, "_EVERY", 50)  # snapshots
     clock = Clock()

@@ -37,7 +37,7 @@ class Reshard(Command):
         from ephemeral_crawl.live.journal import stores_of_shards
         from ephemeral_crawl.live.reasons import redacted
         from ephemeral_crawl.shards.balancer import NEW
-        from ephemeral_crawl.shards.owner import divide_anew, share_tags
+        from ephemeral_crawl.shards.owner import budget_of, divide_anew, share_tags
 
         places = stores_of_shards(self.stores)
         with ExitStack() as stack:
@@ -51,8 +51,7 @@ class Reshard(Command):
                     store = Scheduler(place, **settings)
                 stores.append(stack.enter_context(store))
                 _refuse_hours(name, store)
-            total = sum(store.status().budget for store in stores)
-            print(f"a budget of {total:g}/h is divided")
+            print(f"a budget of {budget_of(stores):g}/h is divided")
             number = sum(divide_anew(stores))
             share_tags(stores)
             print(f"{counted(number, 'source')} moved")

@@ -12,7 +12,7 @@ from functools import lru_cache
 from ephemeral_crawl.crawl.urls import host_of
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.scheduler import check_apart
-from ephemeral_crawl.shards.balancer import rate_of
+from ephemeral_crawl.shards.balancer import NEW, rate_of
 
 
 def domain_of(name: str) -> str:
@@ -85,6 +85,13 @@ def share_tags(stores: Sequence[Scheduler]) -> None:
             )
 
 
+def budget_of(stores: Sequence[Scheduler]) -> float:
+    """Return the budget of all stores together, in units per hour. That of a new store does not
+    count, since it stands for none (`NEW`)."""
+    budgets = [store.status().budget for store in stores]
+    return sum(budget for budget in budgets if f"{budget:g}/h" != NEW) or sum(budgets)
+
+
 def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
     """Move every source to the shard that it belongs to, with its estimates, and the limits and
     pauses of hosts without sources; yield how many sources were moved, now and then.
@@ -114,7 +121,7 @@ def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
                         store.remove(name)
                 yield len(batch)
     _move_hosts(stores)
-    total = sum(store.status().budget for store in stores)
+    total = budget_of(stores)
     parts = [len(store) + 1 for store in stores]
     budgets = [total * part / sum(parts) for part in parts]
     changes = [

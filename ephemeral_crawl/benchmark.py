@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
 
 FILE = "result.json"
+_LONGEST = 120  # characters of the name of a folder
 
 
 @dataclass(kw_only=True)
@@ -67,7 +69,12 @@ class Benchmark(ParallelStudy):
 
     @property
     def folder(self) -> Path:
-        return self.out or Path("results") / f"benchmark-{self.agent.replace(':', '-')}"
+        """The folder of the results: by default one for each agent, choice of tasks, training and
+        split, so that one result does not replace another."""
+        parts = ["benchmark", self.agent, self.tasks, self.training, self.split]
+        usual = [None, None, "core", 0, "test"]
+        name = "-".join(str(part) for part, x in zip(parts, usual, strict=True) if part != x)
+        return self.out or Path("results") / re.sub(r"[^\w.]+", "-", name)[:_LONGEST]
 
     def run(self) -> None:
         if not self.agent:
@@ -106,6 +113,8 @@ class Benchmark(ParallelStudy):
         print(f"{head['agent']}: {counted(len(tasks), 'task')}, {counted(len(jobs), 'run')}")
         if left_out:
             print(f"Not played, as the report explains: {', '.join(left_out)}")
+        if not self.training and isinstance(agent, type) and hasattr(agent, "learn"):
+            print("Its method `learn` is not called: without --training it plays as it is made")
         rows = self.runner.run(jobs, work)
         result = results.completed(head, rows, left_out, self.salt)
         report = Report(f"{head['agent']} on the benchmark")

@@ -8,7 +8,7 @@ import pytest
 from agents.evaluation.benchmark import check_result
 from crawl_env import CrawlVectorEnv
 from ephemeral_crawl.__main__ import PROGRAM
-from ephemeral_crawl.benchmark import load
+from ephemeral_crawl.benchmark import Benchmark, load
 
 MODULE = """
 from agents import Agent, Myopic
@@ -83,6 +83,39 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
         assert reason in str(error.value)
     with pytest.raises(RuntimeError, match=r"entrant_module:Leaving called sys.exit\(0\)"):
         run("--agent", "entrant_module:Leaving")
+
+
+def test_a_result_does_not_replace_that_of_another_budget_or_of_other_tasks():
+    """All results of an agent had one folder: a second training replaced that of the first."""
+    mine = {"agent": "my_module:Mine"}
+    folders = [
+        Benchmark(**mine, **more).folder
+        for more in (
+            {},
+            {"training": 10_000},
+            {"training": 10_000, "split": "validation"},
+            {"tasks": "trained", "training": 100_000},
+            {"tasks": "Drift100, EphemeralCrawl/Jumps100-v0"},
+        )
+    ]
+    assert [folder.name for folder in folders] == [
+        "benchmark-my_module-Mine",
+        "benchmark-my_module-Mine-10000",
+        "benchmark-my_module-Mine-10000-validation",
+        "benchmark-my_module-Mine-trained-100000",
+        "benchmark-my_module-Mine-Drift100-EphemeralCrawl-Jumps100-v0",
+    ]
+
+
+def test_a_learner_that_is_not_trained_is_told(tmp_path, monkeypatch, capsys):
+    """A class with `learn` played as it was made, without a word."""
+    (tmp_path / "learner_module.py").write_text(
+        f"{MODULE}\nclass Learner(Mine):\n    learn = print\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    run("--agent", "learner_module:Learner")
+    assert "`learn` is not called: without --training" in capsys.readouterr().out
 
 
 def test_settings_of_a_learner_are_the_fields_of_its_dataclass():

@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -87,7 +87,8 @@ class CrawlFeeds(Command):
     parallel: int = 8
     """Fetches at once."""
     per_host: str = "10s"
-    """Least time between two fetches of a host (registered domain)."""
+    """Least time between two fetches of a host (registered domain). A longer one that a host was
+    given otherwise stays."""
     max_interval: str | None = None
     """Largest time between two fetches of the feeds that are added, such as 24h."""
     timeout: str = "30s"
@@ -142,18 +143,18 @@ class CrawlFeeds(Command):
             self._place() as store,
             waiting.until(open_store) as scheduler,
         ):
+            hosts = set[str]()
             for path in self.feeds:
                 settings = {"max_interval": self.max_interval} if self.max_interval else {}
                 of = exchange.IMPORTS[exchange.kind_of(path)]
-                report = waiting.until(
-                    partial(of, scheduler, path, per_host=self.per_host, **settings)
-                )
+                report = waiting.until(partial(of, scheduler, path, **settings))
+                hosts |= report.hosts
                 _LOG.info("%s: %s", path, report)
             if self.items:
-                report = waiting.until(
-                    partial(exchange.import_log, scheduler, self.items, per_host=self.per_host)
-                )
+                report = waiting.until(partial(exchange.import_log, scheduler, self.items))
+                hosts |= report.hosts
                 _LOG.info("%s: %s", self.items, report)
+            waiting.until(partial(_limit, scheduler, hosts, self.per_host))
             if not len(scheduler):
                 raise ValueError(f"{self.store} has no sources; name an OPML or CSV file of feeds")
             if self.resume:
@@ -360,6 +361,12 @@ class CrawlFeeds(Command):
         finally:
             with contextlib.suppress(OSError):  # all was written before, or this has been said
                 file.close()
+
+
+def _limit(scheduler: Scheduler, hosts: Iterable[str], per_host: str) -> None:
+    """Limit hosts, but for those whose limit is longer."""
+    interval = seconds("--per-host", per_host)
+    scheduler.limit_hosts({h: interval for h in hosts if scheduler.host_limit(h) < interval})
 
 
 def _is_cut_off(path: Path) -> bool:

@@ -429,7 +429,7 @@ class Crawler:
                 self._scheduler.rename(source, url)
                 if host_of(url) != host_of(check_url(source)):
                     self._scheduler.update(url, host=host_of(url))
-                    if self._per_host:
+                    if self._scheduler.host_limit(host_of(url)) < self._per_host:
                         self._scheduler.limit_host(host_of(url), self._per_host)
                 return True
 

@@ -56,6 +56,7 @@ class ImportReport:
     taught: int = 0  # of which the file told rate and worth
     refused: tuple[str, ...] = ()  # why entries were left out, one sentence each
     pages: tuple[str, ...] = ()  # sources of a sitemap, for `Memory.add_pages`
+    hosts: frozenset[str] = frozenset()  # of all its sources
 
     def __str__(self) -> str:
         text = f"{counted(self.added, 'source')} added, {self.known:,} known before or repeated"
@@ -411,7 +412,7 @@ def import_log(
             raise ValueError(f"{path}: of the items of {name}, {error}") from None
     rows = [{"source": name, "host": host} for name, host in names]
     report = _add(scheduler, rows, per_host, [])
-    return ImportReport(report.added, report.known, scheduler.teach(lessons))
+    return replace(report, taught=scheduler.teach(lessons))
 
 
 def import_fleet(
@@ -450,7 +451,7 @@ def import_fleet(
             raise ValueError(f"{path}, source {i + 1}: {error}") from None
         rows.append({"source": name, **settings})
     report = _add(scheduler, rows, per_host, [])
-    return ImportReport(report.added, report.known, scheduler.teach(lessons))
+    return replace(report, taught=scheduler.teach(lessons))
 
 
 IMPORTS = {"opml": import_opml, "csv": import_csv}  # by what `kind_of` returns
@@ -463,7 +464,8 @@ def _add(
     refusals: Iterable[str],
 ) -> ImportReport:
     interval = seconds("per_host", per_host)
+    hosts = frozenset(row["host"] for row in rows if row["host"])
     number = scheduler.add_many(rows, exist_ok=True)
     if interval:
-        scheduler.limit_hosts({row["host"]: interval for row in rows if row["host"]})
-    return ImportReport(number, len(rows) - number, 0, tuple(refusals))
+        scheduler.limit_hosts(dict.fromkeys(hosts, interval))
+    return ImportReport(number, len(rows) - number, refused=tuple(refusals), hosts=hosts)

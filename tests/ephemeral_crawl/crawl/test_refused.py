@@ -307,6 +307,27 @@ def test_limits_of_hosts_stay_when_sources_are_added(tmp_path):
             assert tuple(map(scheduler.host_limit, ("a.example", "b.example"))) == expected
 
 
+@pytest.mark.parametrize("kind", ["feeds", "items"])
+def test_a_crawl_keeps_longer_limits_of_hosts(tmp_path, kind):
+    path, table = tmp_path / "crawl.db", tmp_path / "feeds.csv"
+    text = "source\nhttps://a.example/feed\nhttps://b.example/feed\nhttps://c.example/feed\n"
+    if kind == "items":
+        hours = ("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z")
+        rows = text.splitlines()
+        text = (
+            "\n".join([f"{rows[0]},published", *map(",".join, zip(rows[1:], hours, strict=True))])
+            + "\n"
+        )
+    table.write_text(text)
+    with Scheduler(path, budget="20/h") as scheduler:
+        scheduler.limit_hosts({"a.example": "1min", "b.example": "1s"})
+        files = {"items": table} if kind == "items" else {"feeds": (table,)}
+        for _ in range(2):
+            CrawlFeeds(store=path, resume="a.example", **files).run()
+            limits = [scheduler.host_limit(f"{name}.example") for name in "abc"]
+            assert limits == [60.0, 10.0, 10.0]
+
+
 def test_sources_are_removed_all_or_none(tmp_path):
     """By the names that they have, or that a file of sources gave them."""
     path, url = tmp_path / "crawl.db", "http://example.org/feed"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from agents.evaluation import statistics
 from agents.evaluation.aggregate import iqm
 from agents.evaluation.benchmark import check_result, run_scores
 from crawl_env import tasks
 from crawl_env.benchmark import CORE, TASK_SETS, named
+from crawl_env.errors import shown
 from crawl_env.files.atomic import write_text
 from crawl_env.files.regular import regular
 from crawl_env.fleet.parameters import PARAMETERS
@@ -80,8 +83,14 @@ class Leaderboard(Command):
         entries = published_results(self.folder, self.salt)
         write_text(self.folder / PAGE, page(entries, self.salt))
         waiting = sorted((self.folder / CANDIDATES).glob("*.json"))
-        for path in waiting:
-            _ = self._read(path)
+        results = [(path.name, self._read(path)) for path in waiting]
+        results += [(shown(result["agent"]), result) for _, result in entries]
+        for name, result in results:
+            for task_id in above_bounds(result):
+                print(
+                    f"warning: {name} is clearly above the bound of {task_id}; find out whether "
+                    "its agent uses more than it observes"
+                )
         print(f"{len(entries)} published, {len(waiting)} candidates; {self.folder / PAGE}")
 
     def _read(self, path: Path) -> dict[str, Any]:
@@ -94,6 +103,24 @@ def published_results(folder: Path, salt: str = "") -> list[tuple[str, dict[str,
         (state, read(path, salt))
         for state in (VERIFIED, REPORTED)
         for path in sorted((folder / "published" / state).glob("*.json"))
+    ]
+
+
+def above_bounds(result: dict[str, Any]) -> list[str]:
+    """Return the tasks whose bound a result exceeds by more than chance, as no policy should; none
+    of a result with salted seeds, for whose runs no bounds are recorded."""
+    if result["salted"]:
+        return []
+    rewards: dict[str, list[float]] = {}
+    for row in sorted(result["runs"], key=itemgetter("run")):
+        rewards.setdefault(row["task"], []).append(row["reward"])
+    bounds = {task_id: named(task_id).references.get("bound") for task_id in rewards}
+    return [
+        task_id
+        for task_id, bound in bounds.items()
+        if bound is not None
+        and len(bound.rewards) == len(rewards[task_id])
+        and statistics.difference(rewards[task_id], bound.rewards).low > 0
     ]
 
 

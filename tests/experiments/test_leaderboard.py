@@ -9,7 +9,7 @@ from agents.evaluation.benchmark import sealed
 from crawl_env.benchmark import named
 from ephemeral_crawl.core.results import ROOT
 from experiments import leaderboard
-from experiments.leaderboard import Leaderboard, page, published_results, read
+from experiments.leaderboard import Leaderboard, above_bounds, page, published_results, read
 from tests.refusals import refused
 
 TASK = "Recovering4M1Discounted"
@@ -66,6 +66,21 @@ def test_the_committed_page_is_that_of_the_published_results():
     assert "in-context (training" not in shown  # has a column of its own
     assert shown.count("\n| equivariant-index | 0.370") == 1  # of `trained`; `learning` has it, too
     assert "| equivariant-ppo (training 1,000,000) | equivariant-ppo (training 100,000) |" in shown
+
+
+def test_a_result_above_the_bound_is_named(folder, capsys, monkeypatch):
+    path = folder / "candidates" / "mine.json"
+    result = json.loads(path.read_text())
+    bounds = named(TASK).references["bound"].rewards
+    for factor, expected in ((0.999, 0), (1.001, 1)):
+        for row in result["runs"]:
+            row["reward"] = factor * bounds[row["run"]]
+        result["runs"].reverse()  # paired by their runs, not by their order
+        assert len(above_bounds(result)) == expected
+    assert above_bounds({**result, "salted": True}) == []
+    monkeypatch.setattr(leaderboard, "read", lambda path, salt: result)
+    Leaderboard(folder=folder).run()
+    assert "mine.json is clearly above the bound of EphemeralCrawl/" in capsys.readouterr().out
 
 
 def test_nothing_is_published_twice(folder):

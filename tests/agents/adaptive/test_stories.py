@@ -48,7 +48,7 @@ def test_the_overlap_is_found_from_what_is_known(overlap, lag):
 
 def test_it_earns_nearly_what_the_policy_does_that_is_told_the_overlap():
     agents = ["adaptive-stories", "whittle-stories", "whittle"]
-    runs = compare(agents, task(0.9), steps=200, warmup=100, seeds=8)
+    runs = compare(agents, task(0.9), steps=200, warmup=100, seeds=32)
     ours, told, ignoring = (runs[name].reward for name in agents)
     assert statistics.ratio(ours, told).mean > 0.95
     assert statistics.ratio(ours, ignoring).low > 1.0

@@ -123,12 +123,12 @@ def test_ratios_and_scores_are_covered(law, runs):
     for found, truth in ((ratios, 0.9), (scores, 0.75)):
         known = [e for e in found if not math.isnan(e.low)]
         assert 0.922 < coverage(known, truth) < 0.985
-        assert len(known) > (0.5 if runs == 4 else 0.98) * TRIALS
+        assert len(known) > (0.6 if runs == 4 else 0.98) * TRIALS
 
 
-@pytest.mark.parametrize(("runs", "stated"), [(5, 0.606), (20, 0.95)])
+@pytest.mark.parametrize(("runs", "stated"), [(5, 0.6), (20, 0.95)])
 def test_scores_of_agents_that_sometimes_fail_are_covered_as_often_as_is_stated(runs, stated):
-    """Of 900 a coverage of .606 has a standard error of 1.6 %, and of 1,000 one of .95 has .7 %:
+    """Of 960 a coverage of .6 has a standard error of 1.6 %, and of 1,000 one of .95 has .7 %:
     Fieller's intervals, .57 and .88, miss the second bound by 8 errors."""
     rng = np.random.default_rng(7)
     best = 100 * rng.lognormal(-0.125, 0.5, (TRIALS, runs))
@@ -148,6 +148,8 @@ def test_gains_and_losses_are_ratios():
     # At its ends the interval of the difference begins and ends at zero.
     assert difference(a, of.low * b).low == pytest.approx(0.0, abs=1e-8)
     assert difference(a, of.high * b).high == pytest.approx(0.0, abs=1e-8)
+    few = ratio([5.2, 5.3, 4.6, 4.0], [4.1, 3.8, 3.2, 2.5])  # Fieller's: corrected it has no end
+    assert few == pytest.approx((1.4044, 1.2492, 1.7018), abs=1e-4)
     # It contains Fieller's: Student's t alone excludes zero at the ends, or nearly does.
     for end in (of.low, of.high):
         edge = a - end * b

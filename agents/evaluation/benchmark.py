@@ -109,8 +109,8 @@ def benchmark(
         name: of the agent in tables; by default its own.
         out: a file that is written after every run (JSON). If it exists, the runs in it are not
             made again.
-        training: source-steps (steps × environments × sources) of training before each run; 0: the
-            agent learns, if at all, during the run.
+        training: source-steps (steps × environments × sources) of training before each run: on the
+            split "test" 10⁴, 10⁵ or 10⁶; 0: the agent learns, if at all, during the run.
         settings: hyper-parameters of the agent, to be stated.
         trials: number of settings that were tried; stated, and at most `BenchmarkTask.trials`.
         features: what the agent observes, if its class does not say so in `features`; of tasks
@@ -397,11 +397,16 @@ def header(
     salt: str = "",
 ) -> Result:
     """Return the part of a result that all of its runs share."""
-    check_whole("training", training, 0)
+    if check_whole("training", training, 0) not in (0, *BUDGETS) and split == "test":
+        budgets = ", ".join(f"{budget:,}" for budget in BUDGETS)
+        raise ValueError(
+            f"training is {training:,}; give one of {budgets} (or 0, for none), so that the result "
+            "can be published, or another split than 'test'"
+        )
     if check_whole("trials", trials, 0) > TRIALS:
         raise ValueError(
-            f"trials is {trials}; at most {TRIALS} settings may be tried, so that the result could "
-            "not be published"
+            f"trials is {trials}; at most {TRIALS} settings may be tried, or the result "
+            "cannot be published"
         )
     stated = dict(settings or {})
     try:

@@ -75,6 +75,10 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
         (["--agent", "entrant_module"], "A class of your own is named MODULE:CLASS"),
         (["--agent", ":Mine"], "give MODULE:CLASS"),
         (["--agent", "whittle", "--trials", "21"], "at most 20 settings may be tried"),
+        (
+            ["--agent", "ppo", "--training", "12345"],
+            "give one of 10,000, 100,000, 1,000,000 (or 0, for none), so that the result",
+        ),
         (["--agent", "whittle", "--jobs", "0"], "jobs is 0; give a number of processes"),
         ([], "no agent was given"),
     ):

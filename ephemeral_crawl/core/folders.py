@@ -45,6 +45,11 @@ def check_folder(
     path = Path(os.path.abspath(path))
     if path.exists() and not path.is_dir():
         raise ValueError(f"{option} {path.name} is a file; name a folder")
+    if Path.cwd().is_relative_to(path):
+        raise ValueError(
+            f"{option} {path} is the current folder or contains it, and is replaced as a whole; "
+            f"name another one, such as {Path('results') / 'mine'}"
+        )
     foreign = _foreign(path, outputs)
     if foreign:
         listing = ", ".join(foreign[:3]) + ", …" * (len(foreign) > 3)

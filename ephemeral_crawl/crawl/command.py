@@ -366,7 +366,8 @@ class CrawlFeeds(Command):
 def _limit(scheduler: Scheduler, hosts: Iterable[str], per_host: str) -> None:
     """Limit hosts, but for those whose limit is longer."""
     interval = seconds("--per-host", per_host)
-    scheduler.limit_hosts({h: interval for h in hosts if scheduler.host_limit(h) < interval})
+    with scheduler.together():  # in which the store is read once, and not for each host
+        scheduler.limit_hosts({h: interval for h in hosts if scheduler.host_limit(h) < interval})
 
 
 def _is_cut_off(path: Path) -> bool:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -157,6 +158,14 @@ def test_only_results_of_the_same_study_are_replaced(tmp_path):
         check_folder(out / "records.csv", OUTPUTS)
     with pytest.raises(ValueError, match="cannot be created"):
         check_folder(out / "records.csv" / "mine", OUTPUTS)
+
+
+@pytest.mark.parametrize("out", [".", "..", "/"])
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch, out):
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+    with pytest.raises(ValueError, match="is the current folder or contains it"):
+        check_folder(Path(out), OUTPUTS)
 
 
 def test_without_locks_nothing_is_lost_either(tmp_path, monkeypatch):

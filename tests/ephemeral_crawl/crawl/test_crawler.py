@@ -407,9 +407,11 @@ def test_permanent_redirects_rename_the_source(status, kept):
     assert not any(visit.moved for visit in bench.visits[1:])
 
 
-def test_the_host_to_which_a_feed_moves_is_limited_as_others(monkeypatch):
+@pytest.mark.parametrize(("before", "longest"), [(0.0, HOUR), (2 * HOUR, 2 * HOUR)])
+def test_the_host_to_which_a_feed_moves_is_limited_as_others(monkeypatch, before, longest):
     monkeypatch.setattr("ephemeral_crawl.crawl.crawler.host_of", lambda url: url[-1])
     bench = Bench(per_host="1h")
+    bench.scheduler.limit_host("x", before)
     moved = {path: message(301, Location=f"{path}/x") for path in ("/a", "/b", "/c")}
     new = {f"{path}/x": message(200, feed(1)) for path in moved}
     bench.site.answers |= moved | new
@@ -418,6 +420,7 @@ def test_the_host_to_which_a_feed_moves_is_limited_as_others(monkeypatch):
     hosts = {bench.scheduler.settings(name)["host"] for name in bench.scheduler.sources()}
     assert hosts == {"x"}
     assert [wait.host for wait in bench.scheduler.overview().hosts] == ["x"]
+    assert bench.scheduler.host_limit("x") == longest
 
 
 def test_a_feed_that_moves_within_its_host_stays_at_the_host_that_it_was_given():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import re
 import socket
 import ssl
@@ -40,6 +41,7 @@ _LONGEST_FIELD = 1000  # characters of an ETag that is kept
 _REDIRECTS = (301, 302, 303, 307, 308)
 _REDIRECTS_OF_FORMS = (307, 308)
 _PERMANENT = (301, 308)
+_PACKED = frozenset(("gzip", "x-gzip", "deflate", "compress", "x-compress", "br", "zstd"))
 _MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?(\d{1,10})", re.ASCII | re.IGNORECASE)
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -112,6 +114,10 @@ class Client:
         use_proxies: whether proxies named by the environment are used. They resolve names
             themselves, so that only addresses that a URL states are checked.
         resolve: function that returns the addresses of a name, instead of the system's.
+
+    Raises:
+        ValueError: the user agent cannot be sent, or the authorities that `SSL_CERT_FILE` or
+            `SSL_CERT_DIR` name cannot be read.
     """
 
     def __init__(
@@ -131,6 +137,7 @@ class Client:
         guard = None if use_proxies else _Transport(allow_private, resolve or _resolve)
         self._client = httpx.AsyncClient(
             transport=guard,
+            verify=certificates(),
             trust_env=use_proxies,
             timeout=timeout,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
@@ -232,10 +239,12 @@ class Client:
 
     async def _body(self, answer: httpx.Response) -> tuple[bytes, int]:
         """Return the body of an answer, unpacked, and the number of bytes that were sent."""
-        encoding = answer.headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in ("identity", "", "gzip", "x-gzip"):
+        encoding = answer.headers.get("content-encoding", "").strip().lower()
+        # Many servers name what is no compression here, such as "utf-8", "none", "aws-chunked".
+        packings = [name for name in map(str.strip, encoding.split(",")) if name in _PACKED]
+        if packings not in ([], ["gzip"], ["x-gzip"]):
             raise FetchError("content", f"the encoding {shown(encoding)} was not asked for")
-        decoder = zlib.decompressobj(31) if encoding.endswith("gzip") else None
+        decoder = zlib.decompressobj(31) if packings else None
         parts, size, received = [], 0, 0
         async for part in answer.aiter_raw():
             received += len(part)
@@ -290,7 +299,7 @@ def _failure(error: BaseException) -> FetchError:
             case _NotKnown():
                 return FetchError(cause.kind, str(cause))
             case ssl.SSLCertVerificationError():
-                reason = cause.verify_message.partition(", certificate")[0]
+                reason = _INVALID.get(cause.verify_code) or cause.verify_message
                 return FetchError("tls", f"the server's certificate is not valid: {reason}")
             case ssl.SSLError():
                 reason = getattr(cause, "reason", None) or "the server does not keep to TLS"
@@ -309,6 +318,10 @@ def _failure(error: BaseException) -> FetchError:
             if "closed connection" in str(error):
                 return FetchError("incomplete", "the answer was cut off")
             return FetchError("connection", "the answer is not HTTP")
+        case httpx.InvalidURL():  # that of the request was checked
+            return FetchError("content", "the redirect cannot be followed: it leads to no URL")
+        case UnicodeError():  # of the names of hosts
+            return FetchError("dns", "the name of the host is not a valid one")
         case zlib.error():
             return FetchError("content", "the gzipped document is damaged")
     if isinstance(error, _BROKEN):
@@ -333,6 +346,19 @@ _MEANINGS = {
     errno.EHOSTUNREACH: "no route to the server",
     errno.ENETUNREACH: "no route to the server",
     errno.EMFILE: "this program has too many files open; lower --parallel",
+}
+
+
+# What is wrong with certificates, by the numbers of OpenSSL.
+_INVALID = {
+    9: "it becomes valid later",
+    10: "it has expired",
+    18: "it is not signed by an authority, but by itself",
+    **dict.fromkeys(
+        (2, 19, 20, 21),
+        "no trusted authority has signed it, or the server omits certificates in between",
+    ),
+    **dict.fromkeys((62, 64), "it belongs to another host"),
 }
 
 
@@ -428,9 +454,25 @@ class _Stream(httpx.AsyncByteStream):
 
 
 @cache
-def _certificates() -> ssl.SSLContext:
-    """Return the authorities that are trusted, which take 30 ms to read."""
-    return httpx.create_ssl_context(trust_env=False)
+def certificates() -> ssl.SSLContext:
+    """Return the authorities that are trusted, which take 30 ms to read: those of certifi, or of
+    the file or folder that the environment names, as for OpenSSL and curl.
+
+    Raises:
+        ValueError: that cannot be read.
+    """
+    for variable, check in (("SSL_CERT_FILE", os.path.isfile), ("SSL_CERT_DIR", os.path.isdir)):
+        if (path := os.environ.get(variable)) and not check(path):
+            kind = variable.rpartition("_")[2].lower().replace("dir", "folder")
+            raise ValueError(f"{variable} is {shown(path)}, but there is no such {kind}")
+    try:
+        return httpx.create_ssl_context()
+    except OSError:  # ssl.SSLError is one
+        path = os.environ.get("SSL_CERT_FILE")
+        raise ValueError(
+            f"SSL_CERT_FILE is {shown(path)}, which has no certificates in PEM format, or cannot "
+            "be read"
+        ) from None
 
 
 class _Transport(httpx.AsyncBaseTransport):
@@ -438,7 +480,7 @@ class _Transport(httpx.AsyncBaseTransport):
 
     def __init__(self, allow_private: bool, resolve: Resolve) -> None:
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=_certificates(),
+            ssl_context=certificates(),
             max_connections=None,  # the crawler limits them
             max_keepalive_connections=20,
             keepalive_expiry=5.0,

@@ -21,6 +21,7 @@ MOST_BYTES = 50 << 20  # of a sitemap, unpacked, by the protocol
 MOST_ENTRIES = 50_000
 _MOST_DEPTH = 20
 _GZIP = b"\x1f\x8b"
+_PIECE = 1 << 14  # bytes that are unpacked at a time
 _ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*+(?><\?.*?\?>\s*|<!--.*?-->\s*)*+<(?:[\w.-]+:)?(?:urlset|sitemapindex)\b",
     re.S,
@@ -67,7 +68,8 @@ def is_sitemap(body: bytes) -> bool:
 
 
 def unpacked(body: bytes) -> bytes:
-    """Return a document without the gzip around it, if there is one.
+    """Return a document without the gzip around it, if there is one. It may consist of several
+    parts, each gzipped, as for gunzip.
 
     Raises:
         CutOff: the gzip ends too early.
@@ -75,16 +77,22 @@ def unpacked(body: bytes) -> bytes:
     """
     if not body.startswith(_GZIP):
         return body
-    decoder = zlib.decompressobj(31)
-    try:
-        plain = decoder.decompress(body, MOST_BYTES + 1)
-    except zlib.error:
-        raise ValueError("the gzipped document is damaged") from None
-    if len(plain) > MOST_BYTES:
-        raise ValueError(f"unpacked, the document has more than {MOST_BYTES:,} bytes")
-    if not decoder.eof:
-        raise CutOff("gzipped document")
-    return plain
+    parts, size, position = [], 0, 0
+    while body.startswith(_GZIP, position):
+        decoder = zlib.decompressobj(31)
+        while not decoder.eof:
+            piece = body[position : position + _PIECE]
+            if not piece:
+                raise CutOff("gzipped document")
+            try:
+                parts.append(decoder.decompress(piece, MOST_BYTES + 1 - size))
+            except zlib.error:
+                raise ValueError("the gzipped document is damaged") from None
+            position += len(piece) - len(decoder.unused_data)
+            size += len(parts[-1])
+            if size > MOST_BYTES:
+                raise ValueError(f"unpacked, the document has more than {MOST_BYTES:,} bytes")
+    return b"".join(parts)
 
 
 def ends_early(error: BaseException | None) -> bool:

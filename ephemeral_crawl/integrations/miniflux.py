@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from ephemeral_crawl.crawl.client import certificates
 from ephemeral_crawl.integrations import follow
 from ephemeral_crawl.live import Lease, Scheduler
 from ephemeral_crawl.live.arguments import Item, time_of
@@ -39,7 +40,11 @@ class MinifluxSidecar:
     ) -> None:
         self._scheduler = scheduler
         self._client = httpx.Client(
-            base_url=url, headers={"X-Auth-Token": token}, timeout=timeout, trust_env=False
+            base_url=url,
+            headers={"X-Auth-Token": token},
+            timeout=timeout,
+            verify=certificates(),
+            trust_env=False,
         )
         self._ids: dict[str, int] | None = None  # of the feeds, by URL; before `follow`: None
         self._latest: dict[int, int] = {}  # number of the last entry that is known, by feed

@@ -46,8 +46,9 @@ CAUSES: Mapping[str, Cause] = MappingProxyType(
         ),
         "tls": Cause(
             "there is no secure connection to its server",
-            "ask its operator to renew the certificate, or look for an address of the feed whose "
-            "certificate is valid",
+            "if the certificate has expired, belongs to another host or is sent without those in "
+            "between, tell its operator; if an authority of your own has signed it, let the "
+            "crawler trust that authority, as by SSL_CERT_FILE",
         ),
         "incomplete": Cause(
             "its server breaks off the answer",

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import ssl
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 from experiments.live.over_http import WarpedLoop
 
+# A certificate of 127.0.0.1, which is signed by itself, and its key.
+CERTIFICATE = Path(__file__).with_name("localhost.pem")
 Answer = bytes | Callable[[dict[str, str]], bytes]
 
 
@@ -34,15 +38,15 @@ def packed(body: bytes, level: int = 9) -> bytes:
 class Site:
     """Answers by path; `asked` holds the paths and headers of the requests."""
 
-    def __init__(self, loop: WarpedLoop) -> None:
-        self.loop = loop
+    def __init__(self, loop: WarpedLoop, *, secure: bool = False) -> None:
+        self.loop, self.secure = loop, secure
         self.answers: dict[str, Answer] = {}
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.port = 0
         self.silence = 0.0  # seconds before every answer
 
     def url(self, path: str, host: str = "127.0.0.1") -> str:
-        return f"http://{host}:{self.port}{path}"
+        return f"http{'s' * self.secure}://{host}:{self.port}{path}"
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Site]:
@@ -64,7 +68,11 @@ class Site:
                 await writer.drain()
             writer.close()
 
-        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        context = None
+        if self.secure:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(CERTIFICATE)
+        server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self

@@ -12,19 +12,26 @@ import zlib
 import httpcore
 import pytest
 
-from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response, _failure
+from ephemeral_crawl.crawl.client import (
+    Client,
+    FetchError,
+    NotAllowed,
+    Response,
+    _failure,
+    certificates,
+)
 from ephemeral_crawl.live.arguments import retry_after
 from experiments.live.over_http import WarpedClient, WarpedLoop
-from tests.ephemeral_crawl.crawl.site import Site, feed, message, packed
+from tests.ephemeral_crawl.crawl.site import CERTIFICATE, Site, feed, message, packed
 
 BOMB = packed(b"\0" * 50_000_000, 1)
 NOW = 1_700_000_000.0
 
 
-def get(answers, path="/", *, silence=0.0, host="127.0.0.1", form=None, **options):
+def get(answers, path="/", *, silence=0.0, host="127.0.0.1", form=None, secure=False, **options):
     """Return what the client makes of answers, each given by its path."""
     loop = WarpedLoop()
-    site = Site(loop)
+    site = Site(loop, secure=secure)
 
     async def main():
         async with (
@@ -55,6 +62,7 @@ BAD = {
     "endless headers": (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 200_000, "is not HTTP"),
     "a loop": (message(302, Location="/"), "more than 5 redirects"),
     "to a file": (message(301, Location="file:///etc/passwd"), "cannot be followed: redirect is"),
+    "to no place": (message(302, Location="data:text/xml,x"), "redirect cannot be followed"),
     "to nowhere": (message(301, Location="http://:80/"), "cannot be followed"),
     "with credentials": (message(301, Location="http://a:geheim@127.0.0.1:PORT/"), "credentials"),
     "with control characters": (message(301, Location="/\x1b[2J"), ""),
@@ -90,7 +98,7 @@ FAILURES = [
 @pytest.mark.parametrize(("cause", "kind", "words"), FAILURES)
 def test_failures_are_told_without_the_words_of_libraries(cause, kind, words):
     if isinstance(cause, ssl.SSLCertVerificationError):
-        cause.verify_message = "it has expired, certificate x"
+        cause.verify_code, cause.verify_message = 10, "certificate has expired"
     errors = [cause]
     if kind != "content":
         error = httpcore.ConnectError("All connection attempts failed")
@@ -114,6 +122,44 @@ def test_a_server_without_tls():
     with pytest.raises(FetchError, match="no secure connection to the server") as error:
         loop.run(main())
     assert error.value.kind == "tls"
+
+
+@pytest.fixture
+def trusting(monkeypatch):
+    """Return a function after which the authorities of a file are trusted, or of a folder."""
+    for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def trust(path, variable="SSL_CERT_FILE"):
+        monkeypatch.setenv(variable, str(path))
+        certificates.cache_clear()
+
+    certificates.cache_clear()
+    yield trust
+    certificates.cache_clear()
+
+
+def test_authorities_that_the_environment_names_are_trusted(trusting):
+    answers = {"/": message(200, feed(1))}
+    with pytest.raises(FetchError, match="not signed by an authority, but by itself") as error:
+        get(answers, secure=True)
+    assert error.value.kind == "tls"
+    trusting(CERTIFICATE)
+    assert get(answers, secure=True)[0].body == feed(1)
+    with pytest.raises(FetchError, match="certificate is not valid: it belongs to another host"):
+        get(answers, secure=True, host="localhost")
+
+
+def test_authorities_that_cannot_be_read_are_refused_at_the_start(trusting, tmp_path):
+    for name, text in {"missing.pem": "there is no such file", "x.py": "in PEM format"}.items():
+        (tmp_path / "x.py").write_text("no certificate")
+        trusting(tmp_path / name)
+        with pytest.raises(ValueError, match=text):
+            Client()
+    trusting(tmp_path / "missing", "SSL_CERT_DIR")
+    trusting("")
+    with pytest.raises(ValueError, match=r"SSL_CERT_DIR is .* there is no such folder"):
+        Client()
 
 
 def test_certificates_are_read_by_the_first_client_alone(monkeypatch):
@@ -259,6 +305,18 @@ def test_gzip_cookies_and_what_is_sent():
     assert headers["user-agent"] == "robot/1 (mailto:me@example.org)"
     assert headers["accept-encoding"] == "gzip"
     assert not {"cookie", "if-none-match", "authorization"} & set(headers)
+
+
+@pytest.mark.parametrize("name", ["utf-8", "none", "aws-chunked", "gzip,aws-chunked", "X-GZIP"])
+def test_encodings_that_name_no_compression(name):
+    body = packed(feed(1)) if "gzip" in name.lower() else feed(1)
+    assert get({"/": message(200, body, Content_Encoding=name)})[0].body == feed(1)
+
+
+def test_names_that_are_none_are_said_to_be():
+    with pytest.raises(FetchError, match="name of the host is not a valid one") as error:
+        get({}, host="xn--0.example")
+    assert error.value.kind == "dns"
 
 
 def test_user_agents_that_would_add_headers():

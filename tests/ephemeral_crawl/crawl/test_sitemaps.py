@@ -52,7 +52,8 @@ def test_xml_news_text_and_gzip_say_the_same():
     assert parse_sitemap(news.replace(b"news:", b"n:").replace(b":news=", b":n=")).entries == [
         (*ENTRY, "T")
     ]
-    for body in (PAGE, gzip.compress(PAGE)):
+    parts = gzip.compress(PAGE[:100]) + gzip.compress(b"") + gzip.compress(PAGE[100:])
+    for body in (PAGE, gzip.compress(PAGE), parts, parts + b"x"):
         assert parse_sitemap(body).entries == [(*ENTRY, "")]
     assert parse_sitemap(news).entries == [(*ENTRY, "T")]
     text = parse_sitemap(b"\xef\xbb\xbfhttps://a.example/x\r\n\r\nnot a URL\n")

@@ -97,7 +97,8 @@ class Program:
             place = f"{error.filename}: " if error.filename else ""
             sys.exit(f"error: {place}{error.strerror or error}")
         except ValueError as error:  # bad input
-            sys.exit("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
+            text = _with_option(str(error), words)
+            sys.exit("\n".join([f"error: {text}", *getattr(error, "__notes__", ())]))
         except KeyboardInterrupt:
             with suppress(OSError):
                 print("\nstopped", file=sys.stderr)
@@ -277,6 +278,18 @@ def _not_found(error: FileNotFoundError, words: list[str]) -> str:
     folder = "" if Path(path).is_absolute() else f"; relative paths start at {Path.cwd()}"
     kind = "a path in a folder" if option == "--out" else "the path of a file"
     return f"{text}. Give {option} {kind} that exists{folder}"
+
+
+def _with_option(message: str, words: list[str]) -> str:
+    """Return a message that names the option instead of the argument, if one gave it.
+
+    >>> _with_option("half_life is '3', without a unit", ["crawl", "--half-life", "3"])
+    "--half-life is '3', without a unit"
+    """
+    name, verb, rest = message.partition(" is ")
+    option = f"--{name.replace('_', '-')}"
+    is_given = any(_is(option, word) for word in words)
+    return f"{option}{verb}{rest}" if is_given else message
 
 
 def _is(option: str, word: str) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TextIO
 
 import tyro
 
@@ -29,6 +29,7 @@ from ephemeral_crawl.live.reasons import redacted
 if TYPE_CHECKING:
     from ephemeral_crawl.crawl.client import Client
     from ephemeral_crawl.crawl.crawler import Visit
+    from ephemeral_crawl.crawl.exchange import ImportReport
     from ephemeral_crawl.crawl.waiting import Waiting
     from ephemeral_crawl.crawl.websub import Subscriptions
     from ephemeral_crawl.live import Scheduler
@@ -119,44 +120,36 @@ class CrawlFeeds(Command):
     """Log lines of text, or one JSON object per line."""
 
     def run(self) -> None:
-        from ephemeral_crawl.crawl import exchange
         from ephemeral_crawl.crawl.schedule import SHOWN, UNIT, describe
+        from ephemeral_crawl.crawl.stores import make_store
         from ephemeral_crawl.crawl.waiting import Waiting, compile_scheduler, telling
         from ephemeral_crawl.live import Scheduler
+        from ephemeral_crawl.live.journal.sqlite import is_new
 
         self._check()
         level: Level = "error" if self.quiet else self.log_level
         waiting = Waiting()
+        settings: dict[str, Any] = {
+            "budget": self.budget,
+            "zone": self.zone,
+            "half_life": self.half_life,
+        }
+        imported: list[tuple[Path, ImportReport]] = []  # when the store was made
 
         def open_store() -> Scheduler:
+            nonlocal imported
             with telling("opening the store", _LOG.info):
-                return Scheduler(
-                    store,
-                    budget=self.budget,
-                    zone=self.zone,
-                    half_life=self.half_life,
-                    patience=_PATIENCE,
-                )
+                if is_new(store):
+                    imported = make_store(store, partial(self._imports, waiting), **settings)
+                return Scheduler(store, **settings, patience=_PATIENCE)
 
         with (
             logged(("ephemeral_crawl",), level, self.log_format, "%(message)s", redacted),
             self._place() as store,
             waiting.until(open_store) as scheduler,
         ):
-            hosts = set[str]()
-            for path in self.feeds:
-                settings = {"max_interval": self.max_interval} if self.max_interval else {}
-                of = exchange.IMPORTS[exchange.kind_of(path)]
-                report = waiting.until(partial(of, scheduler, path, **settings))
-                hosts |= report.hosts
+            for path, report in imported or self._imports(waiting, scheduler):
                 _LOG.info("%s: %s", path, report)
-            if self.items:
-                report = waiting.until(partial(exchange.import_log, scheduler, self.items))
-                hosts |= report.hosts
-                _LOG.info("%s: %s", self.items, report)
-            waiting.until(partial(_limit, scheduler, hosts, self.per_host))
-            if not len(scheduler):
-                raise ValueError(f"{self.store} has no sources; name an OPML or CSV file of feeds")
             if self.resume:
                 name = self._source_of(scheduler, self.resume)
                 waiting.until(partial(scheduler.resume, name))
@@ -179,6 +172,27 @@ class CrawlFeeds(Command):
                     raise OSError(
                         f"what is known of the items of {self.store} cannot be stored: {error}"
                     ) from error
+
+    def _imports(
+        self, waiting: Waiting, scheduler: Scheduler
+    ) -> Iterator[tuple[Path, ImportReport]]:
+        """Add the sources of files, and limit their hosts; return each file, and what was done."""
+        from ephemeral_crawl.crawl import exchange
+
+        hosts = set[str]()
+        for path in self.feeds:
+            settings = {"max_interval": self.max_interval} if self.max_interval else {}
+            of = exchange.IMPORTS[exchange.kind_of(path)]
+            report = waiting.until(partial(of, scheduler, path, **settings))
+            hosts |= report.hosts
+            yield path, report
+        if self.items:
+            report = waiting.until(partial(exchange.import_log, scheduler, self.items))
+            hosts |= report.hosts
+            yield self.items, report
+        waiting.until(partial(_limit, scheduler, hosts, self.per_host))
+        if not len(scheduler):
+            raise ValueError(f"{self.store} has no sources; name an OPML or CSV file of feeds")
 
     def _source_of(self, scheduler: Scheduler, part: str) -> str:
         """Return a source that is named, or by a part that no other has."""
@@ -254,6 +268,8 @@ class CrawlFeeds(Command):
         check_whole("--parallel", self.parallel)
         seconds("--timeout", self.timeout, 0.1)
         seconds("--per-host", self.per_host)
+        if self.max_interval:
+            seconds("--max-interval", self.max_interval)
         if not 0 < self.max_size <= 1000:
             raise ValueError(f"--max-size is {self.max_size:g}; it must be above 0, at most 1000")
 

@@ -90,6 +90,12 @@ def example(tmp_path_factory):
         (f"{BACKTEST} --budget 1/90d", "pays for no fetch"),
         (f"{BACKTEST} --budget many", "such as '20/h'"),
         (f"{BACKTEST} --budget 1/h --half-life 0h", "half-life"),
+        ("crawl example/log.csv --budget 60", "error: --budget is '60'; give a rate"),
+        (
+            "crawl example/log.csv --budget 60/h --half-life=3",
+            "error: --half-life is '3', without a unit; write 3s,",
+        ),
+        ("crawl example/log.csv --budget 60/h --max-interval 3", "error: --max-interval is '3'"),
         (f"{SCHEDULE} --budget 3/h", "either --half-life"),
         (f"{SCHEDULE} --budget 3/h --half-life 3h --present nutch", "replay"),
         (f"{SCHEDULE} --budget 0/h --half-life 3h", "budget"),

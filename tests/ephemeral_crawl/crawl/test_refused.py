@@ -268,6 +268,21 @@ def test_no_store_is_made_for_a_file_that_is_refused(tmp_path, monkeypatch):
     assert len(Scheduler(store)) == 1
 
 
+def test_no_store_is_made_for_a_crawl_that_is_refused(tmp_path):
+    store, right, wrong, none = (
+        tmp_path / name for name in ("crawl.db", "a.csv", "b.xml", "c.xml")
+    )
+    right.write_text("source\nhttps://a.example/feed\n")
+    wrong.write_text("<opml><body><outline")
+    none.write_text("<opml></opml>")
+    for files, words in ((right, wrong), "not well-formed XML"), ((none,), "has no sources"):
+        with refused(words):
+            CrawlFeeds(feeds=files, store=store, budget="20/h").run()
+        with refused(words):
+            CrawlFeeds(feeds=files, store=store, budget="20/h", dry_run=True).run()
+        assert not store.exists()
+
+
 def test_a_new_store_has_what_files_and_sitemaps_list_each_read_once(tmp_path, monkeypatch):
     store, table, read = tmp_path / "crawl.db", tmp_path / "feeds.csv", []
     table.write_text("source,tag\nhttps://a.example/feed,news\n")

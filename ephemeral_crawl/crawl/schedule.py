@@ -46,7 +46,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         lines.append(
             f"{number:,} {'has' if number == 1 else 'have'} not been fetched yet. Each is fetched "
             "once at first, which tells how often it publishes; the budget suffices for this "
-            f"{f'in {wait}' if wait else 'at once'}. Rates with a question mark are guesses."
+            f"{f'in {wait}' if wait else 'at once'}."
         )
     view = scheduler.overview(limit=1)
     total, worth = view.published, view.collected()
@@ -71,14 +71,16 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
                 f"At the present price the intervals below take {frequency:.3g} {many} an hour; "
                 f"{status.balance:.3g} are saved up. The price rises when they are spent."
             )
-    lines.append(f"{'items/h':>9}  {'worth':>7}  {'every':>9}  {'due in':>9}  source")
     names, intervals = outline.source, outline.interval.tolist()
     failures = outline.failures.tolist()
     order = sorted(
         np.flatnonzero(running).tolist(), key=lambda i: (failures[i] > 0, intervals[i], names[i])
     )
-    for i in order[:limit]:
-        e = scheduler.explain(names[i])
+    listed = [scheduler.explain(names[i]) for i in order[:limit]]
+    if any(e.guessed for e in listed):
+        lines.append("Rates with a question mark are guesses.")
+    lines.append(f"{'items/h':>9}  {'worth':>7}  {'every':>9}  {'due in':>9}  source")
+    for e in listed:
         due = "never"
         if e.due_at is not None:  # the time has gone on since the estimates were read
             seconds = e.due_at - clock()

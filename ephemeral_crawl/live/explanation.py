@@ -40,7 +40,7 @@ class Explanation:
     signal: str | None  # kind of its last ping
     signal_delay: float | None  # mean time from an item to such a ping, over all sources
     silent_rate: float  # items per hour that no ping announces
-    guessed: bool  # whether rate and worth rest on no fetch, but on the other sources alone
+    guessed: bool  # whether the rate rests on the other sources alone: see `learning.is_guess`
     fetched_at: float | None
     answering: float  # probability that a fetch would be answered now
     answering_soon: float  # mean of it over the next day, which forecasts use
@@ -289,7 +289,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         signal=state.kinds[kind] if has_pings else None,
         signal_delay=float(delays(state.kind_pings)[kind]) if has_pings else None,
         silent_rate=3600.0 * estimate.silent,
-        guessed=not life.has_answered(sources, i),
+        guessed=learning.is_guess(sources, i),
         fetched_at=_clock(float(sources.fetched[i]), offset),
         answering=life.answering(sources, shared, i, now),
         answering_soon=life.answering_soon(sources, shared, i, now),

@@ -98,6 +98,13 @@ def _below(sources: Sources, shared: Shared, i: int) -> float:
 
 
 @compiled
+def is_guess(sources: Sources, i: int) -> bool:
+    """Return whether the rate of source i is that of the other sources: it has not been fetched
+    yet, or once, when it had no items or none with a date, and was not taught."""
+    return not sources.exposure[i, _MEMORIES - 1] > 0.0
+
+
+@compiled
 def belief(sources: Sources, shared: Shared, i: int) -> Belief:
     """Return the estimates of source i."""
     below = _below(sources, shared, i)

@@ -67,7 +67,7 @@ class Buys:
     budgets: list[float]  # budget units per hour, ascending; the present one is among them
     collects: list[float]  # worth per hour that each collects, as far as is known
     published: float  # worth per hour that is published, as far as is known
-    guessed: float  # part of it that is expected of sources that have not answered yet
+    guessed: float  # part of it that is expected of sources whose rate is a guess
     living: float  # number of sources that publish it: of those not paused, expected to answer
     without_ceilings: float  # worth per hour of the present budget without maximum intervals
     ceilings: float  # budget units per hour that maximum intervals take on their own
@@ -112,7 +112,7 @@ class Overview(Buys):
         if self.guessed < _LEAST_GUESSED * self.published or not self.published:
             return ""
         part = self.guessed / self.published
-        return f"{part:.0%} of what they publish is a guess about sources that have never answered."
+        return f"{part:.0%} of what they publish is a guess about sources whose rate is not known."
 
     @property
     def ceilings_cost(self) -> float:
@@ -148,8 +148,8 @@ def worth_rate(
     late: float = 0.0,
 ) -> tuple[float, float, float, float, float]:
     """Return the worth per second that sources are expected to collect at a price, and to
-    publish, the part of the latter that rests on no fetch, what their fetches cost, and how many of
-    the sources are expected to answer.
+    publish, the part of the latter that is a guess, what their fetches cost, and how many of the
+    sources are expected to answer.
 
     A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ) if it answers. Sources of a host
     or domain that accepts fewer fetches are all fetched more rarely by the same factor.
@@ -176,7 +176,7 @@ def worth_rate(
         ceiling *= answering
         living += answering
         published += ceiling * estimate.decay
-        if not life.has_answered(sources, i):
+        if learning.is_guess(sources, i):
             guessed += ceiling * estimate.decay
         if sources.host[i] != NO_HOST:
             interval *= factor[sources.host[i]]

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -877,7 +878,7 @@ def test_the_schedule_says_what_it_gains():
     assert 20 < gain < 300
     assert "40 have not been fetched yet" in text
     assert "6 saved up" in text
-    assert "Rates with a question mark are guesses." in text  # others may be known from a log
+    assert "Rates with a question mark are guesses." not in text  # all are known from a log
     assert "the budget suffices for this in 5.67 h" in text  # 34 of them
     many = Scheduler(":memory:", budget="6/h", burst=100, clock=lambda: START)
     many.add_many({"source": f"s{i}"} for i in range(50))
@@ -892,9 +893,29 @@ def test_the_schedule_says_what_it_gains():
     rows = {line.split()[-1]: line for line in text.splitlines()}
     assert "?" not in rows["s0"]  # not fetched, but known
     scheduler.add("new")
-    assert "?" in next(
-        x for x in describe(scheduler, lambda: START).splitlines() if "new" in x[-3:]
-    )
+    text = describe(scheduler, lambda: START)
+    assert "Rates with a question mark are guesses." in text
+    assert "?" in next(x for x in text.splitlines() if "new" in x[-3:])
+
+
+@pytest.mark.parametrize("items", [[], [(None, 1.0)] * 3])
+def test_a_first_fetch_without_dates_leaves_the_rate_a_guess(items):
+    now = START
+    scheduler = Scheduler(":memory:", budget="6/h", clock=lambda: now)
+    scheduler.add_many({"source": name} for name in ("feed", "dated"))
+    scheduler.report("dated", [(START - 3600.0 * k, 1.0) for k in range(10)])
+    scheduler.report("feed", items)
+    before = describe(scheduler, lambda: now)
+    assert re.search(r"\d\?.*  feed", before)
+    assert re.search(r"\d .*  dated", before)
+    assert "Rates with a question mark are guesses." in before
+    assert "is a guess about sources whose rate is not known." in before
+    assert "This is a guess" in str(scheduler.explain("feed"))
+    now += 3600.0
+    scheduler.report("feed", items)
+    after = describe(scheduler, lambda: now)
+    assert "?" not in after
+    assert "guess" not in after + str(scheduler.explain("feed"))
 
 
 def test_a_source_that_is_due_is_due_now_however_long_the_table_takes():

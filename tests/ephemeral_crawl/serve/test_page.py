@@ -60,6 +60,20 @@ def test_the_page_says_what_is_due_fails_waits_and_what_the_budget_buys(client):
     assert sections == ["due", "soon", "buys", "collected", "failing", "hosts", "set"]
 
 
+def test_the_page_says_which_rates_of_sitemaps_are_guesses():
+    scheduler = Scheduler(":memory:", budget="60/h")
+    scheduler.add_many({"source": name} for name in ("map", "other"))
+    now = time.time()
+    scheduler.report("map", pings=[])
+    scheduler.report("other", pings=[(now - HOUR * k, 1.0) for k in range(9)])
+    with running(scheduler) as client:
+        text = client.get("/").text
+    looks = text.partition('id="looks"')[2].partition("</section>")[0]
+    rates = dict(re.findall(r">(\w+)</a></th>.*?/td><td>.*?/td><td>([^<]*)</td>", looks))
+    assert {name: rate[-1] == "?" for name, rate in rates.items()} == {"map": True, "other": False}
+    assert "Rates with a question mark are guesses." in looks
+
+
 def test_the_page_shows_budgets_of_tags_and_sets_them():
     scheduler = Scheduler(":memory:", budget="60/h")
     scheduler.add("a", tag="<b>news")

@@ -123,6 +123,7 @@ class CrawlFeeds(Command):
         from ephemeral_crawl.crawl.schedule import SHOWN, UNIT, describe
         from ephemeral_crawl.crawl.stores import make_store
         from ephemeral_crawl.crawl.waiting import Waiting, compile_scheduler, telling
+        from ephemeral_crawl.crawl.websub import about
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.journal.sqlite import is_new
 
@@ -155,7 +156,9 @@ class CrawlFeeds(Command):
                 waiting.until(partial(scheduler.resume, name))
                 print(scheduler.explain(name))
             elif self.explain:
-                print(scheduler.explain(self._source_of(scheduler, self.explain)), UNIT, sep="\n")
+                name = self._source_of(scheduler, self.explain)
+                parts = str(scheduler.explain(name)), about(self.store, name), UNIT
+                print("\n".join(filter(None, parts)))
             elif self.dry_run:
                 print(describe(scheduler, time.time, None if self.all else SHOWN))
             else:

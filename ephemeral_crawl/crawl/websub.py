@@ -19,7 +19,7 @@ import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from http import HTTPStatus
 from os import PathLike
 from pathlib import Path
@@ -28,9 +28,10 @@ from urllib.parse import parse_qsl, urlencode, urljoin
 
 from ephemeral_crawl.crawl.client import Client, FetchError, Response
 from ephemeral_crawl.crawl.feeds import Feed, Parser
-from ephemeral_crawl.crawl.memory import FileBeside
+from ephemeral_crawl.crawl.memory import HUBS, FileBeside, beside
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.live.errors import StoreLocked
+from ephemeral_crawl.live.explanation import time_text
 from ephemeral_crawl.live.reasons import reason_of
 
 _LOG = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ _MOST_HEADERS = 32 * 1024  # bytes
 _ARRIVAL = 10.0  # seconds in which a request of a hub arrives
 _MOST_CONNECTIONS = 100
 _METHODS = {"sha1", "sha256", "sha384", "sha512"}
+_CONTENT = "subscriptions at hubs"
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS subscription (source TEXT PRIMARY KEY, topic TEXT, hub TEXT, "
     "key TEXT UNIQUE, secret TEXT, state TEXT, again REAL, failures INTEGER) STRICT, WITHOUT ROWID",
@@ -160,7 +162,7 @@ class Subscriptions:
         self._accepted = set[str]()  # keys of subscriptions that a hub accepted when first asked
         if path != ":memory:":
             Path(path).touch(mode=0o600)  # it holds the secrets of the subscriptions
-        self._file = FileBeside(path, "subscriptions at hubs", _TABLES, _PATIENCE)
+        self._file = FileBeside(path, _CONTENT, _TABLES, _PATIENCE)
 
     def close(self) -> None:
         """Close the file. Subscriptions last, for the next start."""
@@ -350,6 +352,27 @@ class Subscriptions:
 
     def _forget(self, record: HubSubscription) -> None:
         self._file.rows("DELETE FROM subscription WHERE key = ?", (record.key,))
+
+
+def about(store: Path, source: str) -> str:
+    """Return whether a source is subscribed at a hub, in a sentence; "" if there is no file of
+    subscriptions beside the store. None is made."""
+    path = beside(store, HUBS)
+    if not path.exists():
+        return ""
+    with closing(FileBeside(path, _CONTENT, _TABLES, _PATIENCE)) as file:
+        rows = file.rows("SELECT * FROM subscription WHERE source = ?", (source,))
+    if not rows:
+        return "It is not known yet whether it names a WebSub hub."
+    record = HubSubscription(*rows[0])
+    if not record.hub:
+        return "It names no WebSub hub."
+    if record.state == LEAVING:
+        return f"Its subscription at the hub {record.hub} ends."
+    again = time_text(record.again)
+    if record.state == ASKED:
+        return f"The hub {record.hub} has not confirmed a subscription; it is asked at {again}."
+    return f"It is subscribed at the hub {record.hub}, to be renewed at {again}."
 
 
 def _wait(first: float, failures: int) -> float:

@@ -38,6 +38,7 @@ class Explanation:
     precision: float | None  # of its pings; None if it was never pinged
     recall: float | None  # fraction of its items that pings announce; likewise
     signal: str | None  # kind of its last ping
+    pinged_at: float | None  # time of it
     signal_delay: float | None  # mean time from an item to such a ping, over all sources
     silent_rate: float  # items per hour that no ping announces
     guessed: bool  # whether the rate rests on the other sources alone: see `learning.is_guess`
@@ -88,12 +89,12 @@ class Explanation:
             self._last_fetch() + self._answering(),
             f"A fetch now would collect {_number(self.value)}; its index is {_number(self.index)}, "
             f"and the price of a budget unit is {_number(self.price)}." + self._bound(),
-            f"Due: {'never' if self.due_at is None else _time(self.due_at)}, {self.reason}.",
+            f"Due: {'never' if self.due_at is None else time_text(self.due_at)}, {self.reason}.",
         ]
         if self.advice:
             lines.append(f"What to do: {self.advice}.")
         if self.renamed_at is not None:
-            lines.append(f"It moved here from {self.renamed_from} at {_time(self.renamed_at)}.")
+            lines.append(f"It moved here from {self.renamed_from} at {time_text(self.renamed_at)}.")
         if self.paused:
             return "\n".join(lines)
         if self.interval is not None and self.interval_at_half_price is not None:
@@ -116,12 +117,13 @@ class Explanation:
                 "bring at other sources; without, it would be "
                 + ("never fetched." if other is None else f"fetched every {duration(other)}.")
             )
-        if self.precision is not None:
-            when = "never" if self.due_after_ping is None else _time(self.due_after_ping)
+        if self.precision is not None and self.pinged_at is not None:
+            when = "never" if self.due_after_ping is None else time_text(self.due_after_ping)
             lines.append(
                 f"{self.precision:.0%} of its pings announce an item (the last ping was of the "
-                f"kind {self.signal}); {_number(self.silent_rate)} items per hour, "
-                f"{1.0 - (self.recall or 0.0):.0%} of all, come without a ping. "
+                f"kind {self.signal}, at {time_text(self.pinged_at)}); "
+                f"{_number(self.silent_rate)} items per hour, {1.0 - (self.recall or 0.0):.0%} of "
+                "all, come without a ping. "
                 f"With a ping now, it would be due: {when}."
                 + (" Its pings mislead, and hardly count." if self.misleading else "")
             )
@@ -142,7 +144,7 @@ class Explanation:
         text = "It has not been fetched yet"
         if self.fetched_at is not None:
             how = "successfully " if self.failures else ""
-            text = f"It was last fetched {how}at {_time(self.fetched_at)}"
+            text = f"It was last fetched {how}at {time_text(self.fetched_at)}"
         elif self.failures:
             text = "It has never been fetched successfully"
         if self.failures:
@@ -151,7 +153,7 @@ class Explanation:
         if self.failed_at is not None:
             # Failed, or passed over after it had failed.
             text += "; the last attempt was" if self.failures else "; it was passed over"
-            text += f" at {_time(self.failed_at)}"
+            text += f" at {time_text(self.failed_at)}"
         if self.failure:
             text += f": {self.failure}"
         return text + "."
@@ -287,6 +289,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         precision=estimate.precision if has_pings else None,
         recall=announced_rate / max(estimate.silent + announced_rate, 1e-30) if has_pings else None,
         signal=state.kinds[kind] if has_pings else None,
+        pinged_at=_clock(float(sources.pinged[i]) if has_pings else math.inf, offset),
         signal_delay=float(delays(state.kind_pings)[kind]) if has_pings else None,
         silent_rate=3600.0 * estimate.silent,
         guessed=learning.is_guess(sources, i),
@@ -396,7 +399,8 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
+    """Return a time of the clock in words, such as "2026-11-23 10:00:00 UTC"."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):

@@ -10,8 +10,10 @@ import pytest
 
 from ephemeral_crawl.crawl import websub
 from ephemeral_crawl.crawl.client import Client, FetchError, Response
+from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.feeds import parse_feed
 from ephemeral_crawl.crawl.websub import ACTIVE, ASKED, LEASE, NONE, NotYet, Subscriptions
+from ephemeral_crawl.live import Scheduler
 from tests.ephemeral_crawl.crawl.site import feed, message
 from tests.ephemeral_crawl.crawl.test_crawler import Bench
 from tests.refusals import refused
@@ -427,6 +429,43 @@ def test_the_crawl_finds_the_hubs_that_feeds_name():
         "/header": "https://example.org/f",
         "/none": "",
     }
+
+
+def test_an_explanation_says_whether_a_feed_is_subscribed(tmp_path, capsys):
+    store = tmp_path / "crawl.db"
+    names = [f"https://{name}.example/" for name in ("new", "none", "asked", "active", "leaving")]
+    Scheduler(store, budget="20/h").add_many({"source": name} for name in names)
+
+    def said(name):
+        CrawlFeeds(store=store, explain=name).run()
+        return capsys.readouterr().out
+
+    assert "hub" not in said(names[0])
+    assert sorted(path.name for path in tmp_path.iterdir() if "hubs" in path.name) == []
+    hub, topic = "https://hub.example/", "https://a.example/topic"
+    live = Subscriptions(
+        tmp_path / "crawl.db.hubs", "https://me.example", Client(), None, None, lambda: 1e9
+    )
+    live.note_hub(names[1], "", "")
+    for name in names[2:]:
+        live.note_hub(name, hub, topic)
+    for name in names[3:]:
+        query = {"hub.mode": "subscribe", "hub.topic": topic, "hub.lease_seconds": "864000"}
+        assert live.verify(live.of(name).key, query).status == 200
+    live.note_hub(names[4], "", "")
+    for name, words in zip(
+        names,
+        (
+            "It is not known yet whether it names a WebSub hub.",
+            "It names no WebSub hub.",
+            f"The hub {hub} has not confirmed a subscription; it is asked at 2001-09-09 01:",
+            f"It is subscribed at the hub {hub}, to be renewed at 2001-09-17 01:46:40 UTC.",
+            f"Its subscription at the hub {hub} ends.",
+        ),
+        strict=True,
+    ):
+        assert words in said(name)
+    live.close()
 
 
 def test_the_secrets_of_subscriptions_are_for_their_owner_alone(tmp_path):

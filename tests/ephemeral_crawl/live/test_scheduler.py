@@ -774,7 +774,8 @@ def test_a_ping_makes_due_what_its_precision_deserves(scheduler, clock):
         scheduler.report(bad)
     assert scheduler.explain(good).precision > 0.8
     assert scheduler.explain(bad).precision < 0.15
-    assert "(the last ping was of the kind sitemap)" in str(scheduler.explain(bad))
+    assert scheduler.explain(bad).pinged_at == clock() - 60
+    assert "(the last ping was of the kind sitemap, at 20" in str(scheduler.explain(bad))
     assert scheduler.explain(good).silent_rate < 0.1 * scheduler.explain(good).rate
     clock.now += HOUR
     scheduler.signal(good, "websub")

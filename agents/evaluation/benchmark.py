@@ -680,7 +680,8 @@ def _version(value: Any, module: str, seen: dict[int, Any]) -> Iterator[bytes]:
     """
     for wrapped in ("fget", "__func__", "__wrapped__"):  # of a property, method, compiled function
         value = getattr(value, wrapped, value)
-    if hasattr(value, "detach"):  # a tensor of PyTorch, of any type and on any device
+    torch = sys.modules.get("torch")
+    if torch and isinstance(value, torch.Tensor):  # of any type and on any device
         value = value.detach().double().cpu()
     if hasattr(value, "__array__") and not isinstance(value, type):
         value = np.asarray(value)

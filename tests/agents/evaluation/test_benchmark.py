@@ -13,6 +13,7 @@ import pytest
 import agents
 from agents.evaluation import benchmark as entry
 from agents.evaluation import evaluate
+from agents.learning import LEARNERS
 from crawl_env import CrawlVectorEnv, tasks
 from crawl_env.benchmark import CORE, TASKS
 from crawl_env.benchmark.task import REFERENCES
@@ -222,6 +223,20 @@ def test_the_version_of_an_object_is_that_of_what_it_holds():
     assert other != before
     agent.layers[0]["w"][0] = 5.0
     assert version(agent) != other
+
+
+def test_what_an_agent_holds_is_left_as_it_is(tmp_path):
+    """The text file of an agent was closed: only tensors are detached."""
+    agent = Weighted(CrawlVectorEnv(1, "table1", features=("age",)))
+    with (tmp_path / "log").open("w") as agent.file:
+        assert version(agent) == version(agent)
+        agent.file.write("open")
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_all_learners_have_a_version(name):
+    """Those whose module names the class of tensors ended in a traceback."""
+    assert version(LEARNERS[name]) == version(LEARNERS[name])
 
 
 def test_partial_gives_an_agent_arguments():

@@ -32,7 +32,7 @@ VARIABLE = "EPHEMERAL_CRAWL_TOKEN"
 _SHORTEST = 16  # characters of a token
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _MOST_CLIENTS = 10_000  # whose rates are remembered
-_SAFE = ("GET", "HEAD")
+_SAFE = ("GET", "HEAD", "OPTIONS")
 # Where hubs and sites reach the server; those of a shard, below /shards/NUMBER of what forwards.
 WEBSUB, INDEXNOW, SHARDS = "/websub/", "/indexnow", "/shards/"
 _ANY_TYPE = ("/hooks/", WEBSUB, SHARDS)  # paths to which others than JSON may be sent
@@ -211,6 +211,8 @@ class Admission:
             await self.app(scope, receive, send)
             return
         start, status, path = time.perf_counter(), 0, scope["path"]
+        if scope["method"] == "HEAD":  # uvicorn leaves out the body
+            scope = {**scope, "method": "GET"}
 
         async def answer(message: Message) -> None:
             nonlocal status

@@ -322,7 +322,6 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     answer_errors(app)
 
-    @app.head("/healthz")
     @app.get("/healthz")
     async def healthz() -> PlainTextResponse:
         _, statuses = await router.status()

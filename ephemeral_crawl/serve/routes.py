@@ -358,7 +358,6 @@ def make_app(
                 404, "no_route", "hooks need a server with a token; start it with --token-file"
             )
 
-    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", tags=["operation"], response_class=PlainTextResponse)
     async def healthz() -> PlainTextResponse:
         """Answer "ok" if the scheduler answers, without a token."""

@@ -93,6 +93,16 @@ def test_outsiders_can_do_nothing(guarded, headers):
     assert guarded.ask("HEAD", "/healthz", **headers).status == 200  # as some monitors ask
 
 
+def test_monitors_may_ask_for_headers_alone(guarded):
+    for page in ("/", "/metrics", "/openapi.json", "/v1/status", "/healthz"):
+        answer = guarded.ask("HEAD", page, **BEARER)
+        assert (answer.status, answer.text) == (200, "")
+        assert int(answer.headers["content-length"]) > 0
+    assert guarded.ask("HEAD", "/").status == 401
+    assert guarded.ask("HEAD", "/v1/lease", **BEARER).status == 405
+    assert guarded.ask("OPTIONS", "/v1/lease", **BEARER).status == 405
+
+
 def test_the_token_admits_crawlers_and_browsers(guarded):
     assert guarded.get("/v1/status", **BEARER).status == 200
     assert guarded.get("/", Authorization=basic(SECRET)).status == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import logging
 import os
 import signal
@@ -372,7 +373,7 @@ class CrawlFeeds(Command):
         if self.out == "-":
             yield breaking(sys.stdout)
             return
-        file = open(self.out, "a", encoding="utf-8")  # noqa: SIM115
+        file = io.TextIOWrapper(io.BufferedWriter(_Items(self.out, "a")), encoding="utf-8")
         try:
             if _is_cut_off(Path(self.out)):
                 file.write("\n")
@@ -387,6 +388,24 @@ def _limit(scheduler: Scheduler, hosts: Iterable[str], per_host: str) -> None:
     interval = seconds("--per-host", per_host)
     with scheduler.together():  # in which the store is read once, and not for each host
         scheduler.limit_hosts({h: interval for h in hosts if scheduler.host_limit(h) < interval})
+
+
+class _Items(io.FileIO):
+    """The file of items. If it was renamed or removed, as logrotate does, it is begun anew: what
+    is appended to the old one could be lost."""
+
+    def write(self, data: Any, /) -> int:
+        if not self._is_in_place():
+            new = os.open(str(self.name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            os.dup2(new, self.fileno(), inheritable=False)
+            os.close(new)
+        return super().write(data)
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(str(self.name)), os.fstat(self.fileno()))
+        except FileNotFoundError:
+            return False
 
 
 def _is_cut_off(path: Path) -> bool:

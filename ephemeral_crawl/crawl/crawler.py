@@ -459,7 +459,7 @@ class Crawler:
             text = json.dumps(line, ensure_ascii=not encoding.lower().startswith("utf"))
             lines.append(text + "\n")
         try:
-            self._output.writelines(lines)
+            self._output.write("".join(lines))  # at once: between two writes, a file may be renamed
             self._output.flush()
         except BrokenPipeError:
             raise

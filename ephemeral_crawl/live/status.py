@@ -31,7 +31,7 @@ class Status:
     new: int  # not tried yet
     failing: int  # of which the last fetch failed
     leased: int
-    due: int  # whose index has reached the price; an estimate if there are very many sources
+    due: int  # that may be fetched, and whose index has reached the price; estimated if very many
     price: float  # worth per budget unit
     balance: float  # budget units that can be spent now
     budget: float  # budget units per hour
@@ -91,11 +91,8 @@ def _due(sources: Sources, shared: Shared, rows: int, step: int, value: float, n
     """Return how many of every so many-th row are of sources that are due at a price."""
     number = 0
     for i in range(0, rows, step):
-        if (
-            sources.marks[i] & (EXISTS | STOPPED) == EXISTS
-            and sources.blocked[i] <= now
-            and price.index_now(sources, shared, i, now) >= value
-        ):
+        may_be_leased = price.floored(sources, shared, i, -np.inf, np.inf) <= now
+        if may_be_leased and price.index_now(sources, shared, i, now) >= value:
             number += 1
     return number
 

@@ -56,7 +56,11 @@ class _Snapshot(Collector):
             ("sources_paused", s.paused, "Sources that are paused."),
             ("sources_new", s.new, "Sources that were not fetched yet."),
             ("sources_failing", s.failing, "Sources of which the last fetch failed."),
-            ("sources_due", s.due, "Sources whose index has reached the price."),
+            (
+                "sources_due",
+                s.due,
+                "Sources that may be fetched, and whose index has reached the price.",
+            ),
             ("sources_leased", s.leased, "Sources that are leased at present."),
             ("price", s.price, "Worth that the last budget unit buys."),
             ("balance_units", s.balance, "Budget units that can be spent now."),

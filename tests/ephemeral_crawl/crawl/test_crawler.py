@@ -1039,6 +1039,22 @@ def test_a_crawl_whose_items_nobody_reads_any_more_ends():
         print("{}", file=file, flush=True)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="open files cannot be renamed")
+def test_a_file_of_items_that_is_renamed_or_removed_is_begun_anew(tmp_path):
+    out, old = tmp_path / "items.jsonl", tmp_path / "items.jsonl.1"
+    with CrawlFeeds(out=str(out))._output() as file:
+        for text in ("a", "b", "c" * 100_000):
+            file.write(text)
+            file.flush()
+            if text == "a":
+                out.rename(old)
+            elif text == "b":
+                assert out.read_text() == "b"
+                out.unlink()
+        file.write("d")
+    assert (old.read_text(), out.read_text()) == ("a", "c" * 100_000 + "d")
+
+
 def test_a_crawl_whose_output_is_closed_does_not_begin(tmp_path, monkeypatch):
     """All items would be lost: where standard output is closed, Python prints nothing."""
     feeds, store = tmp_path / "feeds.csv", tmp_path / "crawl.db"

@@ -483,6 +483,18 @@ def test_cache_control_is_a_floor_and_max_interval_a_ceiling(scheduler, clock):
     assert scheduler.next_due("feed 0") == clock() + 3 * HOUR
 
 
+def test_a_source_within_its_minimum_interval_does_not_count_as_due(clock):
+    scheduler = Scheduler(":memory:", budget="3600/h", clock=clock)
+    scheduler.add("a", min_interval="6h")
+    assert scheduler.status().due == 1
+    (lease,) = scheduler.lease()
+    scheduler.report(lease.id, dated(clock, 60, 120, 180))
+    for hours, number in ((5, 0), (1, 1)):
+        clock.now += hours * HOUR
+        assert scheduler.status().due == number
+    assert len(scheduler.lease()) == 1
+
+
 def test_politeness_is_never_violated(clock):
     """40 sources on four hosts, of which two are limited; workers that are slow or die."""
     rng = np.random.default_rng(0)

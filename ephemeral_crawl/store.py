@@ -136,7 +136,12 @@ def _existing(store: str) -> Scheduler:
 
 def _summary(scheduler: Scheduler) -> str:
     now = scheduler.status()
+    fetches, failed = now.counts.fetched + now.counts.failed, now.counts.failed
+    reported = "no fetch reported yet"
+    if fetches:
+        reported = f"{counted(fetches, 'fetch', 'fetches')} reported"
+        reported += f", of which {failed:,.0f} failed" if failed else ""
     return (
         f"{counted(now.sources, 'source')} ({now.paused:,} paused, {now.failing:,} failing), "
-        f"budget {now.budget:g}/h, {counted(now.counts.fetched, 'fetch', 'fetches')} reported"
+        f"budget {now.budget:g}/h, {reported}"
     )

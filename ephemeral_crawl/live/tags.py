@@ -88,10 +88,13 @@ class TagStatus:
             if bound is not None
         )
         spends = "" if self.spends is None else f", expected to spend {self.spends:.4g}/h"
+        spent = "nothing spent yet"
+        if self.spent:
+            spent = f"{self.spent:,.6g} {'unit' if self.spent == 1.0 else 'units'} spent"
         return (
             f"{self.tag or 'without a tag'}: {counted(self.sources, 'source')}"
             + (" (paused)" if self.paused else "")
-            + f"{bounds}{spends}; price {self.price:.3g}, {self.spent:,.6g} units spent"
+            + f"{bounds}{spends}; price {self.price:.3g}, {spent}"
         )
 
 

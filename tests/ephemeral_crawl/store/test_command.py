@@ -45,6 +45,22 @@ def test_a_new_budget_holds_at_once_for_all_who_use_the_store(path):
     assert Scheduler(path).status().budget == 10.0
 
 
+def test_it_is_said_what_was_fetched_failed_and_spent(path, capsys):
+    with Scheduler(path, budget="60/h") as live:
+        live.add_many({"source": name, "tag": "news"} for name in ("a", "b"))
+    for report, words in (
+        (None, ("budget 60/h, no fetch reported yet", ", nothing spent yet")),
+        (Scheduler.failed, ("1 fetch reported, of which 1 failed", ", 1 unit spent")),
+        (Scheduler.report, ("2 fetches reported, of which 1 failed", ", 2 units spent")),
+    ):
+        if report is not None:
+            with Scheduler(path) as live:
+                report(live, live.lease()[0].id)
+        ManageStore(store=str(path)).run()
+        told = capsys.readouterr().out
+        assert all(part in told for part in words), told
+
+
 def test_budgets_of_tags_and_pauses_are_set(path, capsys):
     live = Scheduler(path, budget="60/h", clock=Clock())
     live.add_many({"source": name, "tag": "news", "host": "h"} for name in ("a", "b"))

@@ -116,6 +116,7 @@ def evaluate(
               need be normalised by the `VecNormalize` of its environment; discrete actions are
               those of `SubsetAction`;
             - a function with a parameter called `env` from the vector environment to an agent;
+              it is also given the seed if it has a parameter `seed`, as classes are;
             - any other function: it maps the observation of one environment to its action, N
               priorities or the number of a subset, and is called for every run in every step. It
               gets the observations of `env`, without `VecNormalize`.
@@ -366,7 +367,8 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
     if not hasattr(agent, "predict"):
         if not makes_agents(agent):
             return Function(agent, env)
-        agent = agent(env)
+        is_seeded = "seed" in inspect.signature(agent).parameters
+        agent = new(agent, env, seed) if is_seeded else agent(env)
         if not hasattr(agent, "predict"):
             raise ValueError(
                 f"the function returned {agent!r} for the parameter `env`, the vector environment; "

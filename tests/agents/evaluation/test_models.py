@@ -243,7 +243,11 @@ def test_functions_that_make_agents():
     def factory(env):
         return agents.Whittle(env)
 
+    def seeded(env, seed=5):
+        return agents.Random(env, seed=seed)
+
     assert same(evaluate(factory, TASK, **RUNS), evaluate("whittle", TASK, **RUNS))
+    assert same(evaluate(seeded, TASK, **RUNS), evaluate("random", TASK, **RUNS))
     with pytest.raises(ValueError, match="returned 7 for the parameter `env`"):
         evaluate(lambda env: 7, TASK, **RUNS)
     with pytest.raises(ValueError, match=r"agent is 7; give a name"):

@@ -674,7 +674,8 @@ class Scheduler:
         """Record a successful fetch, of a lease or of a source that was fetched without one.
 
         Arguments:
-            fetch: `id` of the lease, even if it has expired, or the name of a source.
+            fetch: `id` of the lease, even if it has expired, or the name of a source that was
+                fetched without one; an open lease of that source stays open.
             items: a pair (published, worth) for each item that is new to you; `published` is None
                 if it is unknown. Dates before the last fetch count as of then, dates in the future
                 as now. In the first report of a source give all its items: their dates tell its

@@ -38,7 +38,7 @@ _LEASE = TypeAdapter(Lease).json_schema()
 _LEASE["properties"]["id"] |= _WHOLE
 _FETCHED = {
     "lease": "The lease, even if it has expired;",
-    "source": "or the name of a source that was fetched without one.",
+    "source": "or the name of a source that was fetched without one. An open lease stays open.",
 }
 _ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)  # in a docstring
 _EXAMPLES: dict[str, dict[str, Any]] = {

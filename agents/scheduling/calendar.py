@@ -17,7 +17,8 @@ from agents.scheduling.age_index import signed
 from crawl_env.compiled import compiled
 
 CHUNK = 32  # numbers in a chunk: the next chunk (0: none), and the sources
-_FULL = CHUNK - 1
+FULL = CHUNK - 1  # sources in a chunk
+BATCH = 8 * FULL  # sources that are filed at a time; vector instructions take eight at once
 _NEAR_BITS, _MIDDLE_BITS, _FAR_BITS = 11, 8, 19
 _NEAR = 1 << _NEAR_BITS  # buckets of one step; also the number of buckets of 256
 _FAR = 1 << (32 - _FAR_BITS)
@@ -59,7 +60,7 @@ class Calendar(NamedTuple):
 
 def chunks_for(entries: int) -> int:
     """Return how many chunks hold so many entries, however they are spread over the buckets."""
-    return -(-entries // _FULL) + min(entries, BUCKETS) + 2
+    return -(-entries // FULL) + min(entries, BUCKETS) + 2
 
 
 @compiled
@@ -74,7 +75,7 @@ def put(calendar: Calendar, i: int, due: int, now: int) -> None:
     else:
         bucket = 2 * _NEAR + (due >> _FAR_BITS)
     chunk, fill = signed(calendar.head[bucket]), signed(calendar.fill[bucket])
-    if chunk == 0 or fill == _FULL:
+    if chunk == 0 or fill == FULL:
         counters = calendar.counters
         new = signed(counters[FREE])
         if new:
@@ -102,18 +103,16 @@ def detach(calendar: Calendar, bucket: int) -> None:
 
 @compiled
 def next_chunk(calendar: Calendar) -> tuple[int, int]:
-    """Return the next detached chunk and its number of sources, or (0, 0).
+    """Return the next detached chunk and its number of sources; there must be one.
 
     The caller reads it, and then calls `release`.
     """
     counters = calendar.counters
     chunk, fill = signed(counters[DETACHED]), signed(counters[DETACHED_FILL])
-    if chunk:
-        counters[DETACHED] = calendar.chunks[chunk - 1, 0]
-        counters[DETACHED_FILL] = _FULL
-        counters[ENTRIES] -= fill
-        return chunk, fill
-    return 0, 0
+    counters[DETACHED] = calendar.chunks[chunk - 1, 0]
+    counters[DETACHED_FILL] = FULL
+    counters[ENTRIES] -= fill
+    return chunk, fill
 
 
 @compiled

@@ -30,8 +30,10 @@ from agents.scheduling.age_index import (
     signed,
 )
 from agents.scheduling.calendar import (
+    BATCH,
     BUCKETS,
-    CHUNK,
+    DETACHED,
+    FULL,
     Calendar,
     bucket_in_order,
     bucket_of_step,
@@ -151,13 +153,14 @@ def file_or_join(
         dues_with(dues, crawled_at, scales, decays, extra, now, threshold, plain)
     if crawls.due.size:  # read in the loop below from the cache, since reads overlap here alone
         gather(crawls.due, candidates.source[first:last], work[1])
-    count = first
+    count, delayed = first, parameters.delay.size > 0
     for j in range(first, last):
         i, at = signed(candidates.source[j]), signed(candidates.crawled_at[j])
         filed = signed(crawls.due[i]) if crawls.due.size else UNFILED
         if filed == CANDIDATE:
             continue
-        due = signed(_allowed_from(parameters, crawls, i, at))
+        # Without delays no call, in which references to arrays would be counted.
+        due = signed(_allowed_from(parameters, crawls, i, at)) if delayed else 0
         if candidates.gamma[j] < threshold:
             due = max(due, signed(dues[j - first]))
         if crawls.turns:
@@ -264,53 +267,15 @@ def file_sources(
 ) -> int:
     """File the sources (K,) from position `first` on; return the first one for which there was no
     room among the candidates, or K."""
-    work = np.empty((4, CHUNK))
-    for start in range(first, len(sources), CHUNK):
-        end = min(start + CHUNK, len(sources))
+    work = np.empty((4, BATCH))
+    for start in range(first, len(sources), BATCH):
+        end = min(start + BATCH, len(sources))
         count = signed(candidates.counters[0])
         if len(candidates.source) - count < end - start:
             return start
         candidates.source[count : count + end - start] = sources[start:end]
         candidates.counters[0] = count + end - start
         _read(parameters, crawls, candidates, count, now)
-        file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
-    return len(sources)
-
-
-@compiled
-def file_signalled(
-    parameters: Parameters,
-    crawls: Crawls,
-    calendar: Calendar,
-    candidates: Candidates,
-    sources: NDArray[np.uint32],
-    first: int,
-    now: int,
-    level: float,
-) -> int:
-    """File sources again that have got signals, (K,), as `file_sources` does.
-
-    Sources that no age brings to the level, with all that is expected of them, keep their entries:
-    they would become due never, and a source is filed again only to become due earlier.
-    """
-    work, least = np.empty((4, CHUNK)), level * (1.0 - 2.0 * GUARD)
-    for start in range(first, len(sources), CHUNK):
-        end = min(start + CHUNK, len(sources))
-        count = size = signed(candidates.counters[0])
-        last = count + end - start
-        if len(candidates.source) < last:
-            return start
-        source, scale = candidates.source[count:last], candidates.scale[count:last]
-        decay, extra = candidates.decay[count:last], candidates.extra[count:last]
-        source[:] = sources[start:end]
-        read_scales(parameters, source, scale, decay)
-        read_extra(parameters, crawls.signals, source, decay, now, work[0], extra)
-        for j in range(count, last):
-            if candidates.scale[j] + candidates.extra[j] >= least:
-                _move(candidates, j, candidates, size)
-                size += 1
-        candidates.counters[0] = size
-        gather(crawls.crawled_at, candidates.source[count:size], candidates.crawled_at[count:size])
         file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
     return len(sources)
 
@@ -325,28 +290,28 @@ def file_detached(
     level: float,
 ) -> bool:
     """File the sources of the detached list; return False if there is no room for candidates."""
-    work = np.empty((4, CHUNK))
-    while True:
-        if len(candidates.source) - candidates.counters[0] < CHUNK:
-            return False
-        chunk, fill = next_chunk(calendar)
-        if not chunk:
-            return True
+    work = np.empty((4, BATCH))
+    while calendar.counters[DETACHED]:
         count = number = signed(candidates.counters[0])
-        if crawls.due.size:  # as in `file_or_join`
-            gather(crawls.due, calendar.chunks[chunk - 1, 1 : 1 + fill], work[0])
-        for place in range(fill):
-            i = calendar.chunks[chunk - 1, place + 1]
-            if crawls.due.size:
-                if not is_detached(calendar, signed(crawls.due[i])):
-                    continue  # another entry counts
-                leave(crawls, i)
-            candidates.source[number] = i
-            number += 1
-        release(calendar, chunk)
+        if len(candidates.source) - count < BATCH:
+            return False
+        while calendar.counters[DETACHED] and number - count <= BATCH - FULL:
+            chunk, fill = next_chunk(calendar)
+            if crawls.due.size:  # as in `file_or_join`
+                gather(crawls.due, calendar.chunks[chunk - 1, 1 : 1 + fill], work[0])
+            for place in range(fill):
+                i = calendar.chunks[chunk - 1, place + 1]
+                if crawls.due.size:
+                    if not is_detached(calendar, signed(crawls.due[i])):
+                        continue  # another entry counts
+                    leave(crawls, i)
+                candidates.source[number] = i
+                number += 1
+            release(calendar, chunk)
         candidates.counters[0] = number
         _read(parameters, crawls, candidates, count, now)
         file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
+    return True
 
 
 @compiled
@@ -392,9 +357,9 @@ def file_again(
     """Return the candidates below the level to the calendar."""
     last = candidates.counters[0]
     candidates.counters[0] = 0
-    work = np.empty((4, CHUNK))
-    for start in range(0, last, CHUNK):
-        first, number = candidates.counters[0], min(CHUNK, last - start)
+    work = np.empty((4, BATCH))
+    for start in range(0, last, BATCH):
+        first, number = candidates.counters[0], min(BATCH, last - start)
         for j in range(number):
             leave(crawls, signed(candidates.source[start + j]))
             _move(candidates, start + j, candidates, first + j)
@@ -483,9 +448,9 @@ def file_picks(
     failed: (K,) or (0,); the age of sources whose crawl failed goes on. changed: whether the
     parameters of the picked sources have changed.
     """
-    work, utility = np.empty((4, CHUNK)), crawls.signals.utility
-    for start in range(0, picks.counters[0], CHUNK):
-        first, number = candidates.counters[0], min(CHUNK, picks.counters[0] - start)
+    work, utility = np.empty((4, BATCH)), crawls.signals.utility
+    for start in range(0, picks.counters[0], BATCH):
+        first, number = candidates.counters[0], min(BATCH, picks.counters[0] - start)
         for j in range(number):
             k = start + j
             i = signed(picks.source[k])

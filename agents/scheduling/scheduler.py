@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from agents.scheduling import age_index
 from agents.scheduling import candidates as pool
 from agents.scheduling.age_index import NEVER, Columns, Parameters, parameters_of
-from agents.scheduling.calendar import ENTRIES, Calendar
+from agents.scheduling.calendar import BATCH, ENTRIES, Calendar
 from agents.scheduling.candidates import Candidates, Crawls
 from agents.scheduling.signals import Signals, receive
 from agents.theory.price import first_near
@@ -265,7 +265,7 @@ class FleetScheduler:
             utility: expected utility that each adds, (K,) or one number: for pings of precision p,
                 p ξ̄. Items that no ping announces are those of `arrival_rate`.
 
-        Memory: 16 bytes a source from the first signal on, of which 12 are taken where there are
+        Memory: 20 bytes a source from the first signal on, of which 16 are taken where there are
         signals.
 
         Raises:
@@ -547,7 +547,7 @@ class FleetScheduler:
     def _file_all(self, skipped: NDArray[np.uint32], level: float | None) -> None:
         """Enter all sources but `skipped` into a new calendar, at this level or a new one."""
         self._calendar = Calendar.empty(self.n)
-        self._candidates = Candidates.empty(min(_LEAST_ROOM, self.n + 64))
+        self._candidates = Candidates.empty(min(_LEAST_ROOM, self.n + BATCH))
         self._picks = Candidates.empty(0)
         self._failed = _NO_MASK
         self._prepared = False
@@ -565,14 +565,12 @@ class FleetScheduler:
             low, high = np.searchsorted(skipped, [first, first + _BLOCK])
             self._file(np.delete(part, skipped[low:high].astype(np.int64) - first))
 
-    def _file(
-        self, sources: NDArray[np.uint32], file: Callable[..., int] = pool.file_sources
-    ) -> None:
+    def _file(self, sources: NDArray[np.uint32]) -> None:
         """Make the sources candidates, or enter them into the calendar."""
         place = 0
         while place < len(sources):
             self._make_room()
-            place = file(*self._arrays, sources, place, self._now, self._level)
+            place = pool.file_sources(*self._arrays, sources, place, self._now, self._level)
 
     # ----------------------------------------------------------------------------- the step
 
@@ -593,16 +591,13 @@ class FleetScheduler:
         if not self._prepared:
             if self._crawls.turns:
                 pool.draw_candidates(self._parameters, self._crawls, self._candidates, self._now)
-            signalled, utility, steps = _joined(self._received)
-            self._received = []
-            if len(signalled):
-                self._receive(signalled, utility, steps)
+            signalled = self._receive()
             pool.set_index(self._parameters, self._crawls, self._candidates, 0, self._now)
             for turn in range(3):
                 pool.detach_of_step(self._calendar, self._now, turn)
                 while not pool.file_detached(*self._arrays, self._now, self._level):
                     self._make_room()
-            self._file(signalled, pool.file_signalled)
+            self._file(signalled)
             self._prepared = True
         self._supply(demand)
         self._offered = min(demand, len(self._candidates))
@@ -620,17 +615,26 @@ class FleetScheduler:
             pool.file_picks(*self._arrays, picks, failed, changed, self._now, self._level)
             self._failed = _NO_MASK
 
-    def _receive(
-        self, source: NDArray[np.uint32], utility: FloatArray, step: NDArray[np.int64]
-    ) -> None:
-        """Add signals to what is expected of the sources."""
+    def _receive(self) -> NDArray[np.uint32]:
+        """Add the signals to what is expected; return the sources to be filed again.
+
+        Sources that no age brings to the level keep their entries: they would become due never, and
+        a source is filed again only to become due earlier.
+        """
+        source, utility, step = _joined(self._received)
+        self._received = []
+        if not len(source):
+            return source
         first = not self._crawls.signals.at.size
         if first:
             self._crawls = self._crawls._replace(signals=Signals.empty(self.n))
-        receive(self._parameters, self._crawls.signals, source, utility, step)
+        least = self._level * (1.0 - 2.0 * pool.GUARD)
+        signals = self._crawls.signals
+        reaching = receive(self._parameters, signals, source, utility, step, least)
         if first:
             self._file_all(_NO_STEPS, self._level)
-        self._calendar = self._calendar.with_room(len(source))
+        self._calendar = self._calendar.with_room(len(reaching))
+        return reaching
 
     def _supply(self, demand: int) -> None:
         """Lower the level until `demand` candidates reach it, or raise it if they are many."""

@@ -18,13 +18,14 @@ from agents.scheduling.age_index import (
     NEVER,
     STATIC,
     Parameters,
-    decay_of,
+    cost_of,
     failures_of,
     gather,
     index_at,
+    read_scales,
     signed,
 )
-from agents.scheduling.calendar import CHUNK, LATEST
+from agents.scheduling.calendar import BATCH, LATEST
 from agents.theory.closed_form import (
     content_index,
     decayed,
@@ -49,8 +50,12 @@ class Signals(NamedTuple):
 
     @staticmethod
     def empty(n: int) -> Signals:
-        """Return no signals of n sources. Memory is taken where signals are written."""
-        return Signals(np.zeros(n), np.zeros(n, np.uint32))
+        """Return no signals of n sources. Memory is taken where signals are written.
+
+        The two elements of a source are neighbours, which are read at once.
+        """
+        pairs = np.zeros(n, np.dtype([("utility", np.float64), ("at", np.uint32)], align=True))
+        return Signals(pairs["utility"], pairs["at"])
 
 
 @compiled
@@ -60,21 +65,28 @@ def receive(
     sources: NDArray[np.uint32],
     utility: FloatArray,
     steps: NDArray[np.int64],
-) -> None:
-    """Add signals, (K,), to what is expected."""
-    work = np.empty(CHUNK)
-    for first in range(0, len(sources), CHUNK):
-        last = min(first + CHUNK, len(sources))
+    least: float,
+) -> NDArray[np.uint32]:
+    """Add signals, (K,), to what is expected; return the sources whose index may reach `least`.
+
+    No age brings the others to it, with all that is expected of them.
+    """
+    work, reaching, count = np.empty((4, BATCH)), np.empty_like(sources), 0
+    for first in range(0, len(sources), BATCH):
+        source = sources[first : first + BATCH]
+        scale, decay = work[0, : len(source)], work[1, : len(source)]
+        read_scales(parameters, source, scale, decay)
         # Read in the loop below from the cache, since reads overlap here alone.
-        gather(signals.at, sources[first:last], work)
-        gather(signals.utility, sources[first:last], work)
-        gather(parameters.decay_rate, sources[first:last], work)
-        for j in range(first, last):
-            i = signed(sources[j])
-            since = float(steps[j] - signed(signals.at[i]))
-            rest = expected(signals.utility[i], since * decay_of(parameters, i))
-            signals.utility[i] = utility[j] + rest
-            signals.at[i] = steps[j]
+        gather(signals.at, source, work[2])
+        gather(signals.utility, source, work[3])
+        for j in range(len(source)):
+            i, step = signed(source[j]), steps[first + j]
+            since = float(step - signed(signals.at[i]))
+            expectation = utility[first + j] + expected(signals.utility[i], since * decay[j])
+            signals.utility[i], signals.at[i] = expectation, step
+            reaching[count] = source[j]
+            count += scale[j] + expectation / cost_of(parameters, i) >= least
+    return reaching[:count]
 
 
 @inlined

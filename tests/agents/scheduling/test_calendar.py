@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from agents.scheduling.calendar import (
+    DETACHED,
     ENTRIES,
     LATEST,
     Calendar,
@@ -20,8 +21,8 @@ def detached(calendar, bucket):
     """Remove the sources of a bucket, and return them."""
     detach(calendar, bucket)
     found = []
-    while (held := next_chunk(calendar))[0]:
-        chunk, fill = held
+    while calendar.counters[DETACHED]:
+        chunk, fill = next_chunk(calendar)
         found += calendar.chunks[chunk - 1, 1 : fill + 1].tolist()
         release(calendar, chunk)
     return found

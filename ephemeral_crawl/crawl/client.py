@@ -16,12 +16,21 @@ import socket
 import ssl
 import threading
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -116,8 +125,8 @@ class Client:
         resolve: function that returns the addresses of a name, instead of the system's.
 
     Raises:
-        ValueError: the user agent cannot be sent, or the authorities that `SSL_CERT_FILE` or
-            `SSL_CERT_DIR` name cannot be read.
+        ValueError: the user agent cannot be sent, or what the environment names cannot be used:
+            a proxy, or authorities (`SSL_CERT_FILE`, `SSL_CERT_DIR`).
     """
 
     def __init__(
@@ -135,14 +144,18 @@ class Client:
         self._timeout, self._most, self._private = timeout, most_bytes, allow_private
         self.user_agent = user_agent
         guard = None if use_proxies else _Transport(allow_private, resolve or _resolve)
-        self._client = httpx.AsyncClient(
-            transport=guard,
-            verify=certificates(),
-            trust_env=use_proxies,
-            timeout=timeout,
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            headers={"User-Agent": user_agent, "Accept-Encoding": "gzip"},
-        )
+        try:
+            self._client = httpx.AsyncClient(
+                transport=guard,
+                verify=certificates(),
+                trust_env=use_proxies,
+                timeout=timeout,
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+                headers={"User-Agent": user_agent, "Accept-Encoding": "gzip"},
+            )
+        except (httpx.InvalidURL, ImportError) as error:
+            text = f"a proxy that the environment names cannot be used: {error}"
+            raise ValueError(text) from None
 
     async def __aenter__(self) -> Client:
         return self
@@ -305,6 +318,8 @@ def _failure(error: BaseException) -> FetchError:
                 reason = getattr(cause, "reason", None) or "the server does not keep to TLS"
                 text = f"no secure connection to the server: {reason.lower().replace('_', ' ')}"
                 return FetchError("tls", text)
+            case httpx.ProxyError():
+                return FetchError("connection", f"the proxy refuses to connect: {cause}")
             case OSError(errno=number) if number in _MEANINGS:
                 return FetchError("connection", _MEANINGS[number])
     match error:
@@ -395,6 +410,18 @@ async def _resolve(host: str, port: int) -> list[str]:
     return await answer
 
 
+def _by_turns(addresses: Sequence[str]) -> list[str]:
+    """Return addresses of IPv4 and IPv6 by turns, each kind in its order.
+
+    >>> _by_turns(["::1", "::2", "127.0.0.1", "::3"])
+    ['::1', '127.0.0.1', '::2', '::3']
+    """
+    kinds: dict[bool, list[str]] = {}
+    for address in addresses:
+        kinds.setdefault(":" in address, []).append(address)
+    return [a for turn in zip_longest(*kinds.values()) for a in turn if a is not None]
+
+
 class _NotPublic(httpcore.ConnectError):
     def __init__(self, host: str) -> None:
         super().__init__(f"{host} is not a public address; --allow-private permits it")
@@ -425,10 +452,13 @@ class _Backend(httpcore.AsyncNetworkBackend):
         if not self._private and not all(map(is_public, addresses)):
             raise _NotPublic(host)
         failure: Exception = _NotKnown("dns", f"the name {host} has no address")
-        for address in addresses[:_MOST_ADDRESSES]:
+        addresses = _by_turns(addresses)[:_MOST_ADDRESSES]
+        # Where a network drops what is sent by IPv6, there is time left for IPv4.
+        share = timeout and timeout / max(len(addresses), 1)
+        for address in addresses:
             try:
                 return await self._inner.connect_tcp(
-                    address, port, timeout, local_address, socket_options
+                    address, port, share, local_address, socket_options
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error

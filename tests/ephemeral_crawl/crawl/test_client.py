@@ -5,11 +5,13 @@ import errno
 import re
 import socket
 import ssl
+import sys
 import threading
 import time
 import zlib
 
 import httpcore
+import httpx
 import pytest
 
 from ephemeral_crawl.crawl.client import (
@@ -91,6 +93,7 @@ FAILURES = [
     (OSError("All connection attempts failed"), "connection", "no connection to the server"),
     (ssl.SSLCertVerificationError(1, "x"), "tls", "certificate is not valid: it has expired"),
     (ssl.SSLError(1, "[SSL: X] x (_ssl.c:1)"), "tls", "no secure connection"),
+    (httpx.ProxyError("407 Proxy Authentication Required"), "connection", "the proxy refuses"),
     (zlib.error("Error -3"), "content", "damaged"),
 ]
 
@@ -247,6 +250,40 @@ def test_names_without_an_address(found, kind):
         asyncio.run(main())
     assert error.value.kind == kind
     assert kind == "connection" or "no-such.example" in str(error.value)
+
+
+def test_addresses_that_do_not_answer_leave_time_for_others(monkeypatch):
+    """As where IPv6 is resolved, and a firewall drops it."""
+    tried = []
+
+    async def connect(self, host, port, timeout=None, *_):
+        tried.append(host)
+        if ":" in host:
+            await asyncio.sleep(timeout)
+            raise httpcore.ConnectTimeout
+        raise httpcore.ConnectError from ConnectionRefusedError(errno.ECONNREFUSED, "x")
+
+    async def resolve(name, port):
+        return ["::2", "::3", "::4", "::5", "127.0.0.1"]
+
+    monkeypatch.setattr(httpcore.AnyIOBackend, "connect_tcp", connect)
+
+    async def main():
+        async with Client(allow_private=True, resolve=resolve, timeout=0.2) as client:
+            await client.get("http://feed.example/")
+
+    with pytest.raises(FetchError):
+        asyncio.run(main())
+    assert tried[:3] == ["::2", "127.0.0.1", "::3"]
+
+
+@pytest.mark.parametrize("proxy", ["http://user:geheim@[::1", "socks5://user:geheim@127.0.0.1"])
+def test_proxies_that_cannot_be_used_are_refused_at_the_start(proxy, monkeypatch):
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    with pytest.raises(ValueError, match="a proxy that the environment names") as error:
+        Client(use_proxies=True)
+    assert "geheim" not in str(error.value)
 
 
 def test_name_servers_that_do_not_answer_hold_up_no_other_name(monkeypatch):

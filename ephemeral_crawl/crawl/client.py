@@ -212,7 +212,7 @@ class Client:
                 self._check(url)
                 method = "GET" if form is None else "POST"
                 request = self._client.build_request(method, url, headers=headers, content=form)
-                answer = await self._client.send(request, stream=True, follow_redirects=False)
+                answer = await self._send(request)
             except _NotPublic as error:
                 raise (FetchError if hop else NotAllowed)("refused", str(error)) from None
             received += sum(len(name) + len(value) + 4 for name, value in answer.headers.raw)
@@ -239,6 +239,23 @@ class Client:
             if permanent:
                 permanent_url = url
         raise FetchError("content", f"more than {_MOST_REDIRECTS} redirects")
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        """Send a request, and again if a connection that was kept turns out to be closed: servers
+        may close it at any time, and many say nothing of it (RFC 9112, 9.3.1)."""
+        is_new = False
+
+        async def note(event: str, _: object) -> None:
+            nonlocal is_new
+            is_new = is_new or "connect_tcp" in event
+
+        request.extensions = {**request.extensions, "trace": note}
+        while True:
+            try:
+                return await self._client.send(request, stream=True, follow_redirects=False)
+            except _LOST:
+                if is_new or request.method != "GET":
+                    raise
 
     def _check(self, url: str) -> None:
         """Refuse addresses that are not public, also where a proxy would resolve the name."""
@@ -291,6 +308,10 @@ class _NotKnown(httpcore.ConnectError):
         self.kind = kind
 
 
+_LOST = (
+    *(httpcore.NetworkError, httpcore.RemoteProtocolError),
+    *(httpx.NetworkError, httpx.RemoteProtocolError),
+)
 _TIMEOUTS = (TimeoutError, httpcore.TimeoutException, httpx.TimeoutException)
 _BROKEN = (
     OSError,

@@ -1,6 +1,7 @@
 """The HTTP client against servers that mean no good."""
 
 import asyncio
+import contextlib
 import errno
 import re
 import socket
@@ -311,6 +312,32 @@ def test_name_servers_that_do_not_answer_hold_up_no_other_name(monkeypatch):
 
     assert asyncio.run(main()) == "connection"
     silent.set()
+
+
+def test_a_kept_connection_that_was_closed_is_opened_anew():
+    """By a server that closes it after each answer, and does not say so; forms are sent once."""
+    numbers = []  # of requests, of each connection
+
+    async def handle(reader, writer):
+        numbers.append(0)
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            for _ in range(2):
+                await reader.readuntil(b"\r\n\r\n")
+                numbers[-1] += 1
+                writer.write(b"" if numbers[-1] == 2 else message(200, feed(1)))
+        writer.close()
+
+    async def main():
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        async with server, Client(allow_private=True) as client:
+            bodies = [(await client.get(url)).body for _ in range(2)]
+            with pytest.raises(FetchError, match="closed the connection without an answer"):
+                await client.post(url, b"x=1")
+            return bodies
+
+    assert asyncio.run(main()) == [feed(1)] * 2
+    assert numbers == [2, 2]
 
 
 def test_permanent_redirects_are_told_from_others():

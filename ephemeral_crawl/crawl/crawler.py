@@ -277,9 +277,10 @@ class Crawler:
     async def _read(self, lease: Lease, state: FeedState, response: Response, took: float) -> Visit:
         """Report a document, or that there is no other than before.
 
-        A page that names a feed is one from which the feed has moved for good. Entries of a sitemap
-        that are sources themselves are pings of these, and no items: what these pings are worth is
-        what the sitemap is fetched for.
+        A page that names a feed is one from which the feed has moved for good. Items of a feed that
+        has moved to another source are left to that one. Entries of a sitemap that are sources
+        themselves are pings of these, and no items: what these pings are worth is what the sitemap
+        is fetched for.
 
         What is new is written first, then remembered, then reported: if the process is killed in
         between, items may be written twice, but none is lost.
@@ -313,7 +314,8 @@ class Crawler:
                 if feed.elsewhere:
                     raise ValueError(f"the page names {moved} as its feed, which is a page, too")
                 digest = blake2b(response.body, digest_size=16).digest()
-            new, unstable = self._new_items(source, feed)
+            if moved == source or moved not in self._scheduler:  # which is fetched itself
+                new, unstable = self._new_items(source, feed)
             state = FeedState("", "", digest, feed.pause, feed.title)
             other_sources = self._sources_in(feed)
             if other_sources - {source}:

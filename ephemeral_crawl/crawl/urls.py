@@ -128,8 +128,14 @@ def _embedded_addresses(address: IPv4Address | IPv6Address) -> list[IPv4Address]
 
 
 def _safe(text: str) -> str:
-    """Return what a message shows of a URL: nothing that may be a password."""
-    return shown(text) if "@" not in text else "not a URL of the right form, with credentials"
+    """Return what a message shows of a URL: nothing that may be a password.
+
+    >>> _safe("feed.xml"), _safe("mailto:me@example.org")
+    ("'feed.xml'", "'…@example.org' (credentials are not shown)")
+    """
+    if "@" not in text:
+        return shown(text)
+    return f"{shown('…@' + text.rpartition('@')[2])} (credentials are not shown)"
 
 
 @cache

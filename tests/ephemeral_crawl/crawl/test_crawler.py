@@ -408,6 +408,28 @@ def test_permanent_redirects_rename_the_source(status, kept):
     assert not any(visit.moved for visit in bench.visits[1:])
 
 
+NAMES_A_FEED = b'<html><link rel="alternate" type="application/rss+xml" href="/new"></html>'
+
+
+@pytest.mark.parametrize(
+    "old", [message(301, Location="/new"), message(200, NAMES_A_FEED, Content_Type="text/html")]
+)
+def test_items_of_a_feed_that_has_moved_to_another_are_those_of_the_other(old):
+    """It comes again with each start with a file that has its old address."""
+    bench = Bench()
+
+    def new(headers):
+        if bench.site.url("/old") not in bench.scheduler:
+            bench.scheduler.add(bench.site.url("/old"))
+        return message(200, feed(1, 2, 3))
+
+    bench.site.answers |= {"/old": old, "/new": new}
+    bench.run(6.0, "/new")
+    assert sum(bool(visit.moved) for visit in bench.visits) >= 2
+    assert [item["source"] for item in bench.items] == 3 * [bench.site.url("/new")]
+    assert bench.scheduler.status().counts.items == 3
+
+
 @pytest.mark.parametrize(("before", "longest"), [(0.0, HOUR), (2 * HOUR, 2 * HOUR)])
 def test_the_host_to_which_a_feed_moves_is_limited_as_others(monkeypatch, before, longest):
     monkeypatch.setattr("ephemeral_crawl.crawl.crawler.host_of", lambda url: url[-1])

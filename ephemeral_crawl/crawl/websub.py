@@ -478,14 +478,41 @@ async def _answer(subscriptions: Subscriptions, reader: asyncio.StreamReader) ->
         return subscriptions.verify(key, dict(parse_qsl(query)))
     if words[0] != "POST":
         return Notice(405)
-    length = headers.get("content-length", "")
-    whole = length.isascii() and length.isdecimal() and len(length) < 15
-    if not whole or "transfer-encoding" in headers:
+    length, coding = headers.get("content-length", ""), headers.get("transfer-encoding", "")
+    if coding.lower() == "chunked" and not length:
+        try:
+            body = await _unchunked(reader)
+        except (ValueError, asyncio.LimitOverrunError):
+            return Notice(400)
+    elif coding or not (length.isascii() and length.isdecimal() and len(length) < 15):
         return Notice(411)
-    if int(length) > MOST_BYTES:
+    elif int(length) > MOST_BYTES:
         return Notice(413)
-    body = await reader.readexactly(int(length))
+    else:
+        body = await reader.readexactly(int(length))
+    if len(body) > MOST_BYTES:
+        return Notice(413)
     return await subscriptions.notify(key, headers.get("x-hub-signature", ""), body)
+
+
+async def _unchunked(reader: asyncio.StreamReader) -> bytes:
+    """Return a body that is sent in chunks, as by hubs and proxies that do not know its length; of
+    one that is too large, the beginning. Trailers are left unread.
+
+    Raises:
+        ValueError: the length of a chunk is not a number.
+    """
+    parts, size = [], 0
+    while size <= MOST_BYTES:
+        line = (await reader.readuntil(b"\r\n")).partition(b";")[0].strip()
+        if not line.isalnum():
+            raise ValueError
+        if not (length := int(line, 16)):
+            break
+        size += length
+        parts.append(await reader.readexactly(min(length, MOST_BYTES + 1)))
+        await reader.readexactly(len(b"\r\n"))
+    return b"".join(parts)
 
 
 def _split(line: str) -> tuple[str, str, str]:

@@ -64,7 +64,9 @@ class Hub:
         words = urlencode({f"hub.{name}": value for name, value in query.items()})
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         head = f"{method} {path}{key}?{words} HTTP/1.1\r\nHost: me\r\n{lines}"
-        length = "" if "length" in lines else f"Content-Length: {len(body)}\r\n"
+        length = (
+            "" if "length" in lines or "chunked" in lines else f"Content-Length: {len(body)}\r\n"
+        )
         writer.write(f"{head}{length}\r\n".encode() + body)
         answer = (await reader.read()).decode()
         writer.close()
@@ -164,8 +166,8 @@ def test_what_was_not_asked_for_is_refused(monkeypatch):
         assert await hub.send("GET", hub.key, mode="denied", topic=TOPIC) == (200, "")
         assert hub.subscriptions.of(FEED).again > hub.now
         assert (await hub.send("PUT", hub.key))[0] == 405
-        chunked = "Transfer-Encoding: chunked\r\n"
-        assert (await hub.send("POST", hub.key, lines=chunked))[0] == 411
+        packed = "Transfer-Encoding: gzip, chunked\r\n"
+        assert (await hub.send("POST", hub.key, lines=packed))[0] == 411
         assert (await hub.send("GET", "x" * 40_000))[0] == 431
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
         writer.write(b"GET //[ HTTP/1.1\r\n\r\n")
@@ -190,6 +192,16 @@ def test_only_notices_that_are_signed_are_pings(method):
         assert hub.pings == []
         assert (await hub.send("POST", hub.key, body, signed(secret)))[0] == 202
         assert hub.pings == [FEED]
+        chunked = "Transfer-Encoding: chunked\r\n"
+        chunks = [b"4;a=b\r\n<fee\r\n", b"003\r\nd/>\r\n", b"0\r\nX: y\r\n\r\n"]
+        lines = chunked + signed(secret)
+        assert (await hub.send("POST", hub.key, b"".join(chunks), lines))[0] == 202
+        assert hub.pings == [FEED, FEED]
+        del hub.pings[0]
+        for text in (b"\r\n", b"-1\r\n", b"x\r\n"):
+            assert (await hub.send("POST", hub.key, text, lines))[0] == 400
+        chunks = b"80000\r\n" + b"x" * 0x80000 + b"\r\n"
+        assert (await hub.send("POST", hub.key, 3 * chunks, lines))[0] == 413
         assert (await hub.send("POST", "guess", body, signed(secret)))[0] == 410
         large = f"content-length: {websub.MOST_BYTES + 1}\r\n"
         assert (await hub.send("POST", hub.key, lines=large))[0] == 413

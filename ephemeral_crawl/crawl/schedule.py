@@ -53,7 +53,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
     if view.guessed > _GUESSED * total:
         lines.append("What the schedule gains is shown once more of the sources are known.")
     elif running.any():
-        equal = _worth_at(outline, 3600.0 * running.sum() / status.budget)
+        equal = _worth_at(outline, 3600.0 * float(outline.cost[running].sum()) / status.budget)
         lines.append(
             f"Expected worth: {worth:.3g} an hour, {_percent(worth, total)} of the {total:.3g} "
             f"that {view.publishers(status.sources)}. With equal intervals: {equal:.3g} "
@@ -65,10 +65,10 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         lines.append(view.about_ceilings + (f" {UNIT}" if alike else ""))
     if running.any():
         rates = 3600.0 * outline.answering_soon / np.maximum(outline.interval, 1.0)
-        frequency = float(rates[running].sum())
-        if frequency > 1.1 * max(status.budget, view.ceilings):
+        spending = float((outline.cost * rates)[running].sum())
+        if spending > 1.1 * max(status.budget, view.ceilings):
             lines.append(
-                f"At the present price the intervals below take {frequency:.3g} {many} an hour; "
+                f"At the present price the intervals below take {spending:.3g} {many} an hour; "
                 f"{status.balance:.3g} are saved up. The price rises when they are spent."
             )
     names, intervals = outline.source, outline.interval.tolist()

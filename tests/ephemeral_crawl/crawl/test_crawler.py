@@ -982,11 +982,12 @@ def test_an_outline_says_of_all_sources_what_explanations_say():
         assert known.passed_over[i] == bool(e.failure)
 
 
-def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
+@pytest.mark.parametrize("cost", [1.0, 10.0])
+def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals(cost):
     # Saved budget is being spent at a low price; what that collects is no gain.
     now = START
-    scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
-    scheduler.add_many({"source": f"s{i}"} for i in range(14))
+    scheduler = Scheduler(":memory:", budget=f"{20 * cost}/h", clock=lambda: now)
+    scheduler.add_many({"source": f"s{i}", "cost": cost} for i in range(14))
     scheduler.add("paused")
     scheduler.pause("paused")
     now += 86_400.0
@@ -995,7 +996,7 @@ def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
     scheduler.teach(Lesson.of_rate(f"s{i}", 1.0, 1.0) for i in range(14))
     text = describe(scheduler, lambda: now)
     assert abs(float(text.partition("Gain: ")[2].partition(" %")[0])) < 0.1
-    assert "20 are saved up. The price rises" in text
+    assert f"{20 * cost:g} are saved up. The price rises" in text
     assert "that the 14 of 15 sources that are expected to answer publish" in text
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _EVERY = 60.0  # seconds between two lines of progress
+_MATCHES = 10  # of a part of a URL that are listed
 _PATIENCE = 1.0  # seconds in which nothing else is done while another process has the store locked
 
 
@@ -205,12 +206,14 @@ class CrawlFeeds(Command):
             return part
         if len(names) == 1:
             return names[0]
-        matches = (
-            f"{len(names):,} feeds of {self.store} match"
-            if names
-            else f"no feed of {self.store} matches"
+        if not names:
+            raise ValueError(f"no feed of {self.store} matches {part!r}; --dry-run --all lists all")
+        listed = "".join(f"\n  {redacted(name)}" for name in names[:_MATCHES])
+        more = len(names) - _MATCHES
+        raise ValueError(
+            f"{len(names):,} feeds of {self.store} match {part!r}; give more of the URL:{listed}"
+            + (f"\n  and {more:,} more" if more > 0 else "")
         )
-        raise ValueError(f"{matches} {part!r}; --dry-run --all lists them")
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[Path]:

@@ -948,6 +948,18 @@ def test_a_source_that_is_due_is_due_now_however_long_the_table_takes():
     assert row.split()[-2:] == ["now", "s0"]
 
 
+def test_feeds_that_a_part_of_a_url_matches_are_listed(tmp_path, capsys):
+    store = tmp_path / "crawl.db"
+    with Scheduler(store, budget="6/h") as scheduler:
+        scheduler.add_many({"source": f"https://a.example/{i}"} for i in range(12))
+    with refused("12 feeds of ", "'a.example'; give more", "\n  https://a.example/9\n  and 2 more"):
+        CrawlFeeds(store=store, explain="a.example").run()
+    with refused("no feed of ", " matches 'b.example'; --dry-run --all lists all"):
+        CrawlFeeds(store=store, explain="b.example").run()
+    CrawlFeeds(store=store, explain="example/11").run()
+    assert capsys.readouterr().out.startswith("https://a.example/11: ")
+
+
 def test_a_schedule_explains_only_the_sources_that_it_lists(monkeypatch):
     scheduler = Scheduler(":memory:", budget="6/h", clock=lambda: START)
     scheduler.add_many({"source": f"s{i}"} for i in range(300))

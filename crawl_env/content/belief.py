@@ -232,30 +232,34 @@ def _receive(
     aged: FloatArray,
 ) -> None:
     """Add pings to flat values, and to `aged` if it is not empty."""
-    fraction, place, first = np.empty(_TILE), np.empty(_TILE, dtype=np.intp), 0
+    fraction, late = np.empty(_TILE), np.empty(_TILE)
+    place, first = np.empty(_TILE, dtype=np.uintp), 0  # unsigned, since none counts from the end
     for start in range(0, cell.size, _TILE):
-        n = min(_TILE, cell.size - start)
-        for j in range(n):
-            c = cell[start + j]
-            i = c - first
+        cells, ages = cell[start : start + _TILE], age[start : start + _TILE]
+        for j in range(cells.size):
+            i = cells[j] - first
             if i < 0 or i >= decay.size:
-                first = c - c % decay.size
-                i = c - first
+                first = cells[j] - cells[j] % decay.size
+                i = cells[j] - first
             place[j] = i
-            fraction[j] = decay[i] * age[start + j]
-        for j in range(n):  # in a loop of its own, which is compiled to vector instructions
+        for j in range(cells.size):
+            fraction[j] = decay[place[j]] * ages[j]
+        for j in range(cells.size):  # a loop of its own, which is compiled to vector instructions
             fraction[j] = _faded(fraction[j])
         if since.size > 0:
-            for j in range(n):
-                k = late_rate[place[j]]
-                if k > 0.0:
-                    steps = since[cell[start + j]] - age[start + j]
-                    fraction[j] *= (1.0 - _faded(k * steps)) * share[place[j]]
-        for j in range(n):
-            value[cell[start + j]] += worth[place[j]] * fraction[j]
+            for j in range(cells.size):
+                k, steps = late_rate[place[j]], since[np.uintp(cells[j])] - ages[j]
+                late[j] = k * steps if k > 0.0 else 0.0  # steps may be infinite
+            for j in range(cells.size):
+                late[j] = 1.0 - _faded(late[j])
+            for j in range(cells.size):
+                if late_rate[place[j]] > 0.0:
+                    fraction[j] *= late[j] * share[place[j]]
+        for j in range(cells.size):
+            value[np.uintp(cells[j])] += worth[place[j]] * fraction[j]
         if aged.size > 0:
-            for j in range(n):
-                aged[cell[start + j]] += fraction[j]
+            for j in range(cells.size):
+                aged[np.uintp(cells[j])] += fraction[j]
 
 
 _TILE = 1024  # pings received at a time, so that temporary arrays stay in the cache

@@ -220,16 +220,23 @@ def _place(
     first: int, own: FloatArray, other: IntArray, state: Stream, where: IntArray, age: FloatArray
 ) -> None:
     """Fill in the processes and ages of events."""
+    # Loops without random access are compiled to vector instructions.
     counter, step = state[0], state[1] | _ONE
+    place = np.empty(where.size)
     for j in range(where.size):
-        counter += step
-        place = np.float64(np.int64(mixed(counter) >> _SHIFT)) * 2.0**-53 * own.size
-        i = np.int64(place)
+        place[j] = _unit(counter + step * np.uint64(2 * j + 1)) * own.size
+        age[j] = _unit(counter + step * np.uint64(2 * j + 2))
+    for j in range(where.size):
+        i = np.int64(place[j])
         alias = other[i]
-        where[j] = first + (i if place - i < own[i] else alias)
-        counter += step
-        age[j] = np.float64(np.int64(mixed(counter) >> _SHIFT)) * 2.0**-53
-    state[0] = counter
+        where[j] = first + (i if place[j] - i < own[i] else alias)
+    state[0] = counter + step * np.uint64(2 * where.size)
+
+
+@inlined
+def _unit(counter: np.uint64) -> float:
+    """Return the number in [0, 1) that belongs to a counter."""
+    return np.float64(np.int64(mixed(counter) >> _SHIFT)) * 2.0**-53
 
 
 @compiled
@@ -243,17 +250,17 @@ def _announce(
 ) -> int:
     """Write the cells and ages of the items that trigger pings, and return their number."""
     n, first, counter, step = 0, 0, state[0], state[1] | _ONE
+    for j in range(cell.size):  # as `uniform`, in a loop of its own, which is vectorised
+        ages[j] = _unit(counter + step * np.uint64(j + 1)) + 2.0**-54
     for j in range(cell.size):
         i = cell[j] - first
         if i < 0 or i >= recall.size:
             first = cell[j] - cell[j] % recall.size
             i = cell[j] - first
-        where[n] = cell[j]
-        ages[n] = age[j]
-        counter += step
-        # As `uniform`, with the counter in a register, and without a branch to predict.
-        n += (np.float64(np.int64(mixed(counter) >> _SHIFT)) + 0.5) * 2.0**-53 < recall[i]
-    state[0] = counter
+        is_announced = ages[j] < recall[i]  # without a branch to predict
+        where[n], ages[n] = cell[j], age[j]
+        n += is_announced
+    state[0] = counter + step * np.uint64(cell.size)
     return n
 
 

@@ -51,9 +51,15 @@ def read_opml(path: str | PathLike[str]) -> list[Subscription]:
         with path.open("rb") as file:
             defusedxml.sax.parse(file, handler)
     except xml.sax.SAXParseException as error:
+        message = brief(error.getMessage())
+        if "invalid token" in message:
+            message += (
+                "; often, an & is not written &amp;, or the file is in another encoding than UTF-8 "
+                "and does not declare it"
+            )
         raise ValueError(
-            f"{path}, line {error.getLineNumber()}: this is not well-formed XML: "
-            f"{brief(error.getMessage())}"
+            f"{path}, line {error.getLineNumber()}, column {(error.getColumnNumber() or 0) + 1}: "
+            f"this is not well-formed XML: {message}"
         ) from None
     except DefusedXmlException:
         raise ValueError(

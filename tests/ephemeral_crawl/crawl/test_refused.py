@@ -156,6 +156,13 @@ def test_opml_that_is_refused(text, tmp_path):
         read_opml(path)
 
 
+def test_it_is_said_where_an_ampersand_is_wrong_in_opml(tmp_path):
+    path = tmp_path / "feeds.opml"
+    path.write_text("<opml>\n<outline xmlUrl='http://example.org/?a=1&b=2'/></opml>")
+    with refused("feeds.opml, line 2, column ", "an & is not written &amp;"):
+        read_opml(path)
+
+
 def test_opml_with_bytes_that_are_no_text(tmp_path):
     path = tmp_path / "feeds.opml"
     path.write_bytes(b"<opml><outline text='\xff\xfe'/></opml>")

@@ -283,7 +283,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         rate=3600.0 * (estimate.silent + announced_rate),
         rate_error=3600.0 * estimate.error,
         worth=estimate.worth / weight,
-        worth_error=estimate.worth / weight * math.sqrt(state.totals.variation / max(number, 1e-9)),
+        worth_error=estimate.worth / weight * math.sqrt(state.totals.variation / max(number, 1.0)),
         half_life=math.log(2.0) / estimate.decay,
         half_life_error=decay_error,
         precision=estimate.precision if has_pings else None,

@@ -1199,7 +1199,8 @@ def test_a_source_that_is_given_back_without_a_reason_keeps_that_of_its_failure(
 
 
 def test_the_error_of_the_worth_falls_with_the_number_of_items(scheduler, clock):
-    errors = []
+    new, errors = scheduler.explain("feed 0"), []
+    assert new.worth_error == new.worth == 1.0  # that of a single item: nothing is known
     for _ in range(2):
         for lease in scheduler.lease(5):
             items = [(clock() - 60.0 * k, 1.0 + k % 3) for k in range(1, 41)]

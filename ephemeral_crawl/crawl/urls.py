@@ -55,7 +55,7 @@ def check_url(url: object, kind: str = "URL") -> str:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
         if host and not host.isascii():
-            host = host.encode("idna").decode("ascii")
+            host = _ascii(host)
     except ValueError as error:  # UnicodeError is one
         raise ValueError(f"{kind} is {_safe(text)}, which is not a URL: {error}") from None
     if parts.scheme not in _PORTS or not host:
@@ -72,6 +72,22 @@ def check_url(url: object, kind: str = "URL") -> str:
     if port is not None and port != _PORTS[parts.scheme]:
         place = f"{place}:{port}"
     return urlunsplit(SplitResult(parts.scheme, place, parts.path or "/", parts.query, ""))
+
+
+def _ascii(name: str) -> str:
+    """Return the name of a host in ASCII, as browsers write it. The standard library follows IDNA
+    2003, by which straße.de would be strasse.de, a name that may belong to others. Names that have
+    been forbidden since, such as those with emoji, are written as it says.
+
+    >>> _ascii("straße.example"), _ascii("BÜCHER.example"), _ascii("☃.example")
+    ('xn--strae-oqa.example', 'xn--bcher-kva.example', 'xn--n3h.example')
+    """
+    import idna  # which takes a while to import
+
+    try:
+        return idna.encode(name, uts46=True).decode("ascii")
+    except idna.IDNAError:
+        return name.encode("idna").decode("ascii")
 
 
 def host_of(url: str) -> str:

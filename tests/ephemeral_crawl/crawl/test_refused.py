@@ -79,6 +79,8 @@ def test_credentials_are_refused_and_not_repeated(url):
         ("https://example.org:443/a?b=c#d", "https://example.org/a?b=c"),
         ("http://example.org:8080/%20", "http://example.org:8080/%20"),
         ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://straße.example/", "http://xn--strae-oqa.example/"),
+        ("http://☃.example/", "http://xn--n3h.example/"),
         ("http://[2001:DB8::1]:80/", "http://[2001:db8::1]/"),
         ("http://example.org./", "http://example.org/"),
     ],

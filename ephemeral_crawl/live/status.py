@@ -62,15 +62,17 @@ def tags(state: State, now: float) -> list[TagStatus]:
         return []
     table = state.table[: state.rows]
     number = np.bincount(table["tag"][(table["marks"] & EXISTS) != 0])
-    bounds, value = state.tags.bounds(state.settings.budget), state.price_at(now)
+    budget, value = state.settings.budget, state.price_at(now)
+    bounds = state.tags.bounds(budget)
     return [
         TagStatus(
             tag=name or "",
             sources=int(number[k]) if k < len(number) else 0,
             paused=bool(row["paused"]),
             least=round(3600.0 * float(bounds[0][k]), 9) or None,
-            most=round(3600.0 * most, 9) if (most := float(bounds[1][k])) < math.inf else None,
-            spends=3600.0 * float(row["spends"]) if state.tags.bounded else None,
+            most=round(3600.0 * most, 9) if most < math.inf else None,
+            # Attempts at sources that fail are limited by the budgets alone.
+            spends=3600.0 * min(float(row["spends"]), most, budget) if state.tags.bounded else None,
             spent=float(row["spent"]),
             price=value * float(row["factor"]),
             multiplier=value * (float(row["factor"]) - 1.0) if state.tags.binds(k) else 0.0,
@@ -82,7 +84,7 @@ def tags(state: State, now: float) -> list[TagStatus]:
         )
         for k, (name, row) in enumerate(zip(state.tags.names, state.tags.table, strict=True))
         if name is not None or k == 0
-        for texts in (state.tags.bound_texts(k),)
+        for texts, most in ((state.tags.bound_texts(k), float(bounds[1][k])),)
     ]
 
 

@@ -157,6 +157,17 @@ def test_a_tag_without_demand_leaves_its_budget_to_the_others():
     assert [found.spends for found in live.tags()] == pytest.approx([2.0, 0.0], rel=0.01)
 
 
+def test_a_tag_whose_sources_fail_is_not_expected_to_spend_more_than_its_maximum():
+    live = Scheduler(":memory:", budget="20/h")
+    live.add_many({"source": str(k), "tag": "a" if k else None} for k in range(2))
+    live.limit_tag("a", most="5/h")
+    for lease in live.lease(2):
+        live.failed(lease.id, kind="dns")
+    others, tag = live.tags()
+    assert tag.spends <= 5.0 + 1e-9
+    assert others.spends <= 20.0 + 1e-9
+
+
 def test_a_paused_tag_leaves_its_minimum_to_the_others():
     live, _ = known([(1.0, 1.0, 1.0, "a"), (1.0, 1.0, 1.0, None)], "2/h")
     live.limit_tag("a", least="1.5/h")

@@ -33,6 +33,7 @@ from ipaddress import ip_address
 from itertools import zip_longest
 from typing import Any
 from urllib.parse import urljoin, urlsplit
+from urllib.request import getproxies
 
 import httpcore
 import httpx
@@ -143,6 +144,7 @@ class Client:
             raise ValueError(f"user agent is {shown(user_agent)}; give printable ASCII text")
         self._timeout, self._most, self._private = timeout, most_bytes, allow_private
         self.user_agent = user_agent
+        self._has_proxies = use_proxies and bool(getproxies())
         guard = None if use_proxies else _Transport(allow_private, resolve or _resolve)
         try:
             self._client = httpx.AsyncClient(
@@ -201,7 +203,10 @@ class Client:
         except _TIMEOUTS:
             raise FetchError("timeout", f"no whole answer within {self._timeout:g} s") from None
         except _ERRORS as error:
-            raise _failure(error) from None
+            failure = _failure(error)
+            if self._has_proxies and failure.kind == "connection":
+                failure = FetchError("connection", f"{failure}; this may concern the proxy")
+            raise failure from None
 
     async def _follow(
         self, url: str, headers: dict[str, str], form: bytes | None = None

@@ -287,6 +287,17 @@ def test_proxies_that_cannot_be_used_are_refused_at_the_start(proxy, monkeypatch
     assert "geheim" not in str(error.value)
 
 
+def test_a_failure_that_may_be_that_of_the_proxy_says_so(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://user:geheim@127.0.0.1:1")
+
+    async def main():
+        async with Client(use_proxies=True) as client:
+            await client.get("http://feed.example/")
+
+    with pytest.raises(FetchError, match="refuses connections at this port; this may concern the"):
+        asyncio.run(main())
+
+
 def test_name_servers_that_do_not_answer_hold_up_no_other_name(monkeypatch):
     silent, asked = threading.Event(), []
 

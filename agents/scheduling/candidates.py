@@ -216,26 +216,22 @@ def set_index(
     parameters: Parameters, crawls: Crawls, candidates: Candidates, first: int, now: int
 ) -> None:
     """Compute the index of the candidates from number `first` on at their present ages."""
-    last, plain = candidates.counters[0], is_plain(parameters)
-    crawled_at, scales = candidates.crawled_at[first:last], candidates.scale[first:last]
-    decays, extra = candidates.decay[first:last], candidates.extra[first:last]
-    index = candidates.gamma[first:last]
-    signalled = crawls.signals.utility.size > 0
-    if signalled:
-        source = candidates.source[first:last]
-        read_extra(parameters, crawls.signals, source, decays, now, index, extra)
-        signalled = False
-        for j in range(len(extra)):
-            signalled |= extra[j] > 0.0
-    if plain:
-        plain_indices(crawled_at, scales, decays, now, index)
-    if plain and signalled:
-        plain_indices_with(crawled_at, scales, decays, extra, now, index)
-    if not plain:
-        for j in range(first, last):
-            age = age_of(signed(candidates.crawled_at[j]), now)
-            i, scale, decay = signed(candidates.source[j]), candidates.scale[j], candidates.decay[j]
-            candidates.gamma[j] = index_with(parameters, i, scale, decay, age, extra[j - first])
+    for start in range(first, candidates.counters[0], BATCH):
+        last = min(start + BATCH, candidates.counters[0])
+        source, crawled_at = candidates.source[start:last], candidates.crawled_at[start:last]
+        scale, decay = candidates.scale[start:last], candidates.decay[start:last]
+        index, extra = candidates.gamma[start:last], candidates.extra[start:last]
+        signalled = crawls.signals.utility.size > 0
+        if signalled:
+            read_extra(parameters, crawls.signals, source, decay, now, index, extra)
+        if is_plain(parameters):
+            plain_indices(crawled_at, scale, decay, now, index)
+            if signalled:
+                plain_indices_with(crawled_at, scale, decay, extra, now, index)
+            continue
+        for j in range(len(source)):
+            i, age = signed(source[j]), age_of(signed(crawled_at[j]), now)
+            index[j] = index_with(parameters, i, scale[j], decay[j], age, extra[j])
 
 
 @compiled

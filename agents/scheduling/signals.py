@@ -71,14 +71,13 @@ def receive(
 
     No age brings the others to it, with all that is expected of them.
     """
-    work, reaching, count = np.empty((4, BATCH)), np.empty_like(sources), 0
+    work, reaching, count = np.empty((3, BATCH)), np.empty_like(sources), 0
     for first in range(0, len(sources), BATCH):
         source = sources[first : first + BATCH]
         scale, decay = work[0, : len(source)], work[1, : len(source)]
         read_scales(parameters, source, scale, decay)
         # Read in the loop below from the cache, since reads overlap here alone.
-        gather(signals.at, source, work[2])
-        gather(signals.utility, source, work[3])
+        gather(signals.utility, source, work[2])
         for j in range(len(source)):
             i, step = signed(source[j]), steps[first + j]
             since = float(step - signed(signals.at[i]))
@@ -156,13 +155,22 @@ def plain_indices_with(
     now: int,
     out: FloatArray,
 ) -> None:
-    """Compute `index_with` of Theorem 1 of some sources, (K,), in step `now`; crawled at 0: never.
-    `out` has the index without signals."""
+    """Replace the index without signals, `out` (K,), by `index_with` of Theorem 1 where there are
+    some, in step `now`; crawled at 0: never."""
+    which, number = np.empty(len(out), np.uint32), 0
     for j in range(len(out)):
-        at = signed(crawled_at[j])
-        x = belief(float(now - at) if at > 0 else np.inf, decay[j], extra[j], scale[j])
-        index = theorem_1(x, scale[j], 1.0, decay[j], decayed(decay[j])[1])
-        out[j] = index if extra[j] > 0.0 else out[j]
+        which[number] = j
+        number += extra[j] > 0.0
+    index, at, full, rate = np.empty((4, number))
+    gather(extra, which[:number], index)
+    gather(crawled_at, which[:number], at)
+    gather(scale, which[:number], full)
+    gather(decay, which[:number], rate)
+    for j in range(number):
+        x = belief(now - at[j] if at[j] > 0.0 else np.inf, rate[j], index[j], full[j])
+        index[j] = theorem_1(x, full[j], 1.0, rate[j], decayed(rate[j])[1])
+    for j in range(number):
+        out[which[j]] = index[j]
 
 
 @compiled

@@ -144,18 +144,19 @@ class Client:
             raise ValueError(f"user agent is {shown(user_agent)}; give printable ASCII text")
         self._timeout, self._most, self._private = timeout, most_bytes, allow_private
         self.user_agent = user_agent
-        self._has_proxies = use_proxies and bool(getproxies())
+        self._has_proxies = use_proxies and bool(getproxies().keys() - {"no"})
+        authorities = certificates()
         guard = None if use_proxies else _Transport(allow_private, resolve or _resolve)
         try:
             self._client = httpx.AsyncClient(
                 transport=guard,
-                verify=certificates(),
+                verify=authorities,
                 trust_env=use_proxies,
                 timeout=timeout,
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
                 headers={"User-Agent": user_agent, "Accept-Encoding": "gzip"},
             )
-        except (httpx.InvalidURL, ImportError) as error:
+        except (httpx.InvalidURL, ValueError, ImportError) as error:
             text = f"a proxy that the environment names cannot be used: {error}"
             raise ValueError(text) from None
 
@@ -204,7 +205,8 @@ class Client:
             raise FetchError("timeout", f"no whole answer within {self._timeout:g} s") from None
         except _ERRORS as error:
             failure = _failure(error)
-            if self._has_proxies and failure.kind == "connection":
+            is_named = isinstance(error, httpx.ProxyError)
+            if self._has_proxies and failure.kind == "connection" and not is_named:
                 failure = FetchError("connection", f"{failure}; this may concern the proxy")
             raise failure from None
 
@@ -512,21 +514,21 @@ class _Stream(httpx.AsyncByteStream):
 @cache
 def certificates() -> ssl.SSLContext:
     """Return the authorities that are trusted, which take 30 ms to read: those of certifi, or of
-    the file or folder that the environment names, as for OpenSSL and curl.
+    the file or, without one, the folders that the environment names, as for OpenSSL and curl.
 
     Raises:
         ValueError: that cannot be read.
     """
-    for variable, check in (("SSL_CERT_FILE", os.path.isfile), ("SSL_CERT_DIR", os.path.isdir)):
-        if (path := os.environ.get(variable)) and not check(path):
-            kind = variable.rpartition("_")[2].lower().replace("dir", "folder")
-            raise ValueError(f"{variable} is {shown(path)}, but there is no such {kind}")
+    file, folders = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if file and not os.path.isfile(file):
+        raise ValueError(f"SSL_CERT_FILE is {shown(file)}, but there is no such file")
+    if folders and not file and not any(map(os.path.isdir, folders.split(os.pathsep))):
+        raise ValueError(f"SSL_CERT_DIR is {shown(folders)}, but there is no such folder")
     try:
         return httpx.create_ssl_context()
     except OSError:  # ssl.SSLError is one
-        path = os.environ.get("SSL_CERT_FILE")
         raise ValueError(
-            f"SSL_CERT_FILE is {shown(path)}, which has no certificates in PEM format, or cannot "
+            f"SSL_CERT_FILE is {shown(file)}, which has no certificates in PEM format, or cannot "
             "be read"
         ) from None
 

@@ -399,9 +399,8 @@ class _Items(io.FileIO):
 
     def write(self, data: Any, /) -> int:
         if not self._is_in_place():
-            new = os.open(str(self.name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-            os.dup2(new, self.fileno(), inheritable=False)
-            os.close(new)
+            with open(str(self.name), "ab", buffering=0) as new:
+                os.dup2(new.fileno(), self.fileno(), inheritable=False)
         return super().write(data)
 
     def _is_in_place(self) -> bool:

@@ -17,6 +17,8 @@ import hmac
 import logging
 import math
 import secrets
+import sqlite3
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing, suppress
@@ -32,6 +34,7 @@ from ephemeral_crawl.crawl.memory import HUBS, FileBeside, beside
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.live.errors import StoreLocked
 from ephemeral_crawl.live.explanation import time_text
+from ephemeral_crawl.live.journal.sqlite import copy_file
 from ephemeral_crawl.live.reasons import reason_of
 
 _LOG = logging.getLogger(__name__)
@@ -356,12 +359,18 @@ class Subscriptions:
 
 def about(store: Path, source: str) -> str:
     """Return whether a source is subscribed at a hub, in a sentence; "" if there is no file of
-    subscriptions beside the store. None is made."""
+    subscriptions beside the store. It is read in a copy, so that nothing is changed."""
     path = beside(store, HUBS)
     if not path.exists():
         return ""
-    with closing(FileBeside(path, _CONTENT, _TABLES, _PATIENCE)) as file:
-        rows = file.rows("SELECT * FROM subscription WHERE source = ?", (source,))
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "copy.hubs"
+            copy_file(path, copy)
+            with closing(FileBeside(copy, _CONTENT, _TABLES, _PATIENCE)) as file:
+                rows = file.rows("SELECT * FROM subscription WHERE source = ?", (source,))
+    except (OSError, ValueError, sqlite3.Error) as error:  # such as that it is another user's
+        return f"Its subscription cannot be told, since {path} cannot be read: {error}."
     if not rows:
         return "It is not known yet whether it names a WebSub hub."
     record = HubSubscription(*rows[0])

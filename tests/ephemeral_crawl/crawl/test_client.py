@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import os
 import re
 import socket
 import ssl
@@ -164,6 +165,11 @@ def test_authorities_that_cannot_be_read_are_refused_at_the_start(trusting, tmp_
     trusting("")
     with pytest.raises(ValueError, match=r"SSL_CERT_DIR is .* there is no such folder"):
         Client()
+    trusting(f"{tmp_path / 'missing'}{os.pathsep}{tmp_path}", "SSL_CERT_DIR")  # as for OpenSSL
+    Client()
+    trusting(tmp_path / "missing", "SSL_CERT_DIR")
+    trusting(CERTIFICATE)  # by which the folders do not count
+    Client()
 
 
 def test_certificates_are_read_by_the_first_client_alone(monkeypatch):
@@ -278,7 +284,9 @@ def test_addresses_that_do_not_answer_leave_time_for_others(monkeypatch):
     assert tried[:3] == ["::2", "127.0.0.1", "::3"]
 
 
-@pytest.mark.parametrize("proxy", ["http://user:geheim@[::1", "socks5://user:geheim@127.0.0.1"])
+@pytest.mark.parametrize(
+    "proxy", ["http://x:geheim@[::1", "socks5://x:geheim@a", "ftp://x:geheim@a"]
+)
 def test_proxies_that_cannot_be_used_are_refused_at_the_start(proxy, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", proxy)
     monkeypatch.setitem(sys.modules, "socksio", None)
@@ -287,14 +295,36 @@ def test_proxies_that_cannot_be_used_are_refused_at_the_start(proxy, monkeypatch
     assert "geheim" not in str(error.value)
 
 
-def test_a_failure_that_may_be_that_of_the_proxy_says_so(monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "http://user:geheim@127.0.0.1:1")
+@pytest.mark.parametrize(
+    ("variable", "end"), [("HTTP_PROXY", "; this may concern the proxy"), ("NO_PROXY", "")]
+)
+def test_a_failure_that_may_be_that_of_the_proxy_says_so(variable, end, monkeypatch):
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(variable, "http://user:geheim@127.0.0.1:1")
 
     async def main():
-        async with Client(use_proxies=True) as client:
-            await client.get("http://feed.example/")
+        async with Client(use_proxies=True, allow_private=True) as client:
+            await client.get("http://127.0.0.1:1/")
 
-    with pytest.raises(FetchError, match="refuses connections at this port; this may concern the"):
+    with pytest.raises(FetchError, match=f"refuses connections at this port{end}$"):
+        asyncio.run(main())
+
+
+def test_a_proxy_that_refuses_is_named_once(monkeypatch):
+    async def handle(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(message(407))
+        writer.close()
+
+    async def main():
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{port}")
+        async with server, Client(use_proxies=True) as client:
+            await client.get("https://feed.example/")
+
+    with pytest.raises(FetchError, match=r"the proxy refuses to connect: 407 [^;]*$"):
         asyncio.run(main())
 
 

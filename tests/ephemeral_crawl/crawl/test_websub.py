@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hmac
+import re
 import sqlite3
 from urllib.parse import parse_qs, urlencode
 
@@ -478,6 +479,13 @@ def test_an_explanation_says_whether_a_feed_is_subscribed(tmp_path, capsys):
     ):
         assert words in said(name)
     live.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "crawl.db.hubs")) as other:
+        other.execute("BEGIN IMMEDIATE")  # as a crawl that writes
+        assert "It names no WebSub hub." in said(names[1])
+    (tmp_path / "crawl.db.hubs").write_bytes(b"x" * 1000)
+    explanation = said(names[1])
+    assert "Due: " in explanation
+    assert re.search(r"since .*crawl\.db\.hubs cannot be read: ", explanation)
 
 
 def test_the_secrets_of_subscriptions_are_for_their_owner_alone(tmp_path):

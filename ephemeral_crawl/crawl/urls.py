@@ -76,8 +76,8 @@ def check_url(url: object, kind: str = "URL") -> str:
 
 def _ascii(name: str) -> str:
     """Return the name of a host in ASCII, as browsers write it. The standard library follows IDNA
-    2003, by which straße.de would be strasse.de, a name that may belong to others. Names that have
-    been forbidden since, such as those with emoji, are written as it says.
+    2003, by which straße.de would be strasse.de, a name that may belong to others. Names that IDNA
+    2008 forbids, such as those with emoji or underscores, are encoded all the same.
 
     >>> _ascii("straße.example"), _ascii("BÜCHER.example"), _ascii("☃.example")
     ('xn--strae-oqa.example', 'xn--bcher-kva.example', 'xn--n3h.example')
@@ -87,7 +87,11 @@ def _ascii(name: str) -> str:
     try:
         return idna.encode(name, uts46=True).decode("ascii")
     except idna.IDNAError:
-        return name.encode("idna").decode("ascii")
+        labels = [
+            label if label.isascii() else "xn--" + label.encode("punycode").decode("ascii")
+            for label in idna.uts46_remap(name, std3_rules=False).split(".")
+        ]
+        return ".".join(labels).encode("idna").decode("ascii")  # refuses labels that are too long
 
 
 def host_of(url: str) -> str:

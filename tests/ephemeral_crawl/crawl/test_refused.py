@@ -81,6 +81,7 @@ def test_credentials_are_refused_and_not_repeated(url):
         ("http://bücher.example/", "http://xn--bcher-kva.example/"),
         ("http://straße.example/", "http://xn--strae-oqa.example/"),
         ("http://☃.example/", "http://xn--n3h.example/"),
+        ("http://foo_straße.example/", "http://xn--foo_strae-n1a.example/"),
         ("http://[2001:DB8::1]:80/", "http://[2001:db8::1]/"),
         ("http://example.org./", "http://example.org/"),
     ],

@@ -336,7 +336,7 @@ class FleetScheduler:
     def _signals(self) -> dict[str, NDArray[Any]]:
         """Return the signals: those since the last crawls, and those not looked at yet."""
         signals = self._crawls.signals
-        which = np.flatnonzero(signals.utility)
+        (which,) = np.nonzero(signals.utility)  # flatnonzero would copy it, since it is strided
         source, utility, step = _joined(self._received)
         return {
             "signalled": np.stack([which, signals.at[which].astype(np.int64)], axis=1),

@@ -1,5 +1,7 @@
 """Signals: the same selections as with the index of the belief of every source in every step."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -112,6 +114,20 @@ def test_the_index_is_that_of_the_belief(failure_rate):
             for i in range(n)
         ]
         np.testing.assert_allclose(index, expected, rtol=1e-9)
+
+
+def test_a_state_takes_memory_for_the_signalled_sources_alone():
+    """The expected utilities of all sources were copied to find those that have signals."""
+    n = 50_000
+    scheduler = FleetScheduler(FleetColumns.random(n, seed=0), 20)
+    scheduler.signal([3, 9], 1.0)
+    scheduler.step()
+    tracemalloc.start()
+    try:
+        assert len(scheduler._signals()["signalled"]) == 2
+        assert tracemalloc.get_traced_memory()[1] < n
+    finally:
+        tracemalloc.stop()
 
 
 def test_signals_leave_few_entries_in_the_calendar():

@@ -143,7 +143,11 @@ class CrawlFeeds(Command):
             nonlocal imported
             with telling("opening the store", _LOG.info):
                 if is_new(store):
-                    imported = make_store(store, partial(self._imports, waiting), **settings)
+                    try:
+                        imported = make_store(store, partial(self._imports, waiting), **settings)
+                    except ValueError:
+                        if is_new(store):
+                            raise  # else another process has made it meanwhile
                 return Scheduler(store, **settings, patience=_PATIENCE)
 
         with (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ephemeral_crawl.crawl import exchange, feeds
+from ephemeral_crawl.crawl import exchange, feeds, stores
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.memory import FeedState, Memory
 from ephemeral_crawl.crawl.opml import read_opml
@@ -291,6 +291,21 @@ def test_no_store_is_made_for_a_crawl_that_is_refused(tmp_path):
         with refused(words):
             CrawlFeeds(feeds=files, store=store, budget="20/h", dry_run=True).run()
         assert not store.exists()
+
+
+def test_two_crawls_may_make_a_store_at_the_same_time(tmp_path, monkeypatch):
+    """All but the first ended in an error, that there is a scheduler in the store."""
+    table, store, make = tmp_path / "a.csv", tmp_path / "crawl.db", stores.make_store
+    table.write_text("source\nhttps://a.example/feed\n")
+
+    def late(store, changes, **settings):
+        with Scheduler(store, **settings) as other:
+            other.add("https://b.example/feed")
+        return make(store, changes, **settings)
+
+    monkeypatch.setattr(stores, "make_store", late)
+    CrawlFeeds(feeds=(table,), store=store, budget="20/h", resume="a.example").run()
+    assert {*Scheduler(store).sources()} == {"https://a.example/feed", "https://b.example/feed"}
 
 
 def test_a_new_store_has_what_files_and_sitemaps_list_each_read_once(tmp_path, monkeypatch):

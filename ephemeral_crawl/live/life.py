@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live.columns import MEMORIES, NEVER, Sources
-from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.columns import NEVER, Sources
+from ephemeral_crawl.live.learning import Shared, is_guess
 from ephemeral_crawl.live.reasons import LEARNT, UNREACHED
 
 # ρ_k, per second: of glitches, of outages of hours, days and weeks, and of the end.
@@ -54,7 +54,6 @@ _LEAST_RUN = 5.0  # sources that have failed in a row
 Weights = NDArray[np.float64]  # (5,)
 _SOON = 86_400.0  # seconds
 DEAD = 30.0 * 86_400.0  # seconds; what does not answer for so long is called dead
-_LONGEST_MEMORY = MEMORIES - 1
 _ROUNDS = 14  # halvings of an interval of times
 _LONGEST = 1e10  # seconds
 
@@ -83,7 +82,7 @@ def more_telling(cause: int, other: int) -> bool:
 @compiled
 def has_answered(sources: Sources, i: int) -> bool:
     """Return whether source i has answered, or a log of its items was taught."""
-    return sources.fetched[i] != NEVER or sources.exposure[i, _LONGEST_MEMORY] > 0.0
+    return sources.fetched[i] != NEVER or not is_guess(sources, i)
 
 
 @compiled

@@ -211,7 +211,8 @@ class Admission:
             await self.app(scope, receive, send)
             return
         start, status, path = time.perf_counter(), 0, scope["path"]
-        if scope["method"] == "HEAD":  # uvicorn leaves out the body
+        if scope["method"] == "HEAD" and not path.startswith((INDEXNOW, WEBSUB, SHARDS)):
+            # These change something by GET, too. Elsewhere, uvicorn leaves out the body.
             scope = {**scope, "method": "GET"}
 
         async def answer(message: Message) -> None:

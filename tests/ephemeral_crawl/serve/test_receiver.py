@@ -93,6 +93,8 @@ def test_sites_announce_pages_by_index_now(monkeypatch):
 
         assert get(f"{place}/unknown") == 200  # no source: the key is not asked for
         assert KEYS[0] not in Site.asked
+        query = urlencode({"url": page, "key": KEY})
+        assert client.ask("HEAD", f"/indexnow?{query}").status == 405
         assert (get(page), pings(client)) == (200, 1)
         assert (get(page, "another-key"), pings(client)) == (403, 1)
         assert post([page, other, page, f"{place}/unknown"]) == 200
@@ -236,6 +238,8 @@ def test_the_server_subscribes_to_the_hubs_that_feeds_name(monkeypatch):
             assert form["hub.topic"] == f"{place}/feed"
             assert Site.asked[:2] == ["/robots.txt", "/feed"]
             path = form["hub.callback"].removeprefix(f"http://127.0.0.1:{client.port}")
+            query = urlencode({"hub.mode": "subscribe", "hub.topic": form["hub.topic"]})
+            assert [client.ask(x, f"{path}?{query}").status for x in ("HEAD", "GET")] == [405, 200]
             right = hmac.new(form["hub.secret"].encode(), b"news", "sha256").hexdigest()
             for digest, count in (("0" * 64, 0), (right, 1)):
                 signature = {"X_Hub_Signature": f"sha256={digest}"}

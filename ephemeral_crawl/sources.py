@@ -68,7 +68,6 @@ class ManageSources(Command):
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
         from ephemeral_crawl.live.journal import stores_of_shards
-        from ephemeral_crawl.live.journal.sqlite import is_new
         from ephemeral_crawl.live.reasons import redacted
         from ephemeral_crawl.shards.owner import owner_of
 
@@ -77,7 +76,7 @@ class ManageSources(Command):
         if len(self.store) > 1 and self.budget:
             raise ValueError("--budget is of one store; `balance` divides the budget of shards")
         file, done = self._file(), None
-        if file is not None and is_new(file) and self.budget:
+        if file is not None and self.budget:
             done = make_store(file, self._changes, budget=self.budget, half_life=self.half_life)
         with ExitStack() as stack:
             stores: list[Scheduler] = []

@@ -148,6 +148,8 @@ class Client:
         authorities = certificates()
         guard = None if use_proxies else _Transport(allow_private, resolve or _resolve)
         try:
+            for name in getproxies().keys() & {"http", "https", "all"} if use_proxies else ():
+                _ = urlsplit(f"//{getproxies()[name].rpartition('//')[2]}").port  # it is a number
             self._client = httpx.AsyncClient(
                 transport=guard,
                 verify=authorities,

@@ -127,9 +127,9 @@ class CrawlFeeds(Command):
         from ephemeral_crawl.crawl.waiting import Waiting, compile_scheduler, telling
         from ephemeral_crawl.crawl.websub import about
         from ephemeral_crawl.live import Scheduler
-        from ephemeral_crawl.live.journal.sqlite import is_new
 
         self._check()
+        client = None if self.dry_run or self.explain or self.resume else self._client()
         level: Level = "error" if self.quiet else self.log_level
         waiting = Waiting()
         settings: dict[str, Any] = {
@@ -137,17 +137,13 @@ class CrawlFeeds(Command):
             "zone": self.zone,
             "half_life": self.half_life,
         }
-        imported: list[tuple[Path, ImportReport]] = []  # when the store was made
+        imported: list[tuple[Path, ImportReport]] | None = None  # when the store was made
 
         def open_store() -> Scheduler:
             nonlocal imported
             with telling("opening the store", _LOG.info):
-                if is_new(store):
-                    try:
-                        imported = make_store(store, partial(self._imports, waiting), **settings)
-                    except ValueError:
-                        if is_new(store):
-                            raise  # else another process has made it meanwhile
+                imports = partial(self._imports, waiting)
+                imported = imported or make_store(store, imports, **settings)
                 return Scheduler(store, **settings, patience=_PATIENCE)
 
         with (
@@ -167,11 +163,11 @@ class CrawlFeeds(Command):
                 print("\n".join(filter(None, parts)))
             elif self.dry_run:
                 print(describe(scheduler, time.time, None if self.all else SHOWN))
-            else:
+            elif client:
                 compile_scheduler("preparing to fetch", _LOG.info)
                 try:
                     with self._output() as output, contextlib.suppress(KeyboardInterrupt):
-                        asyncio.run(self._crawl(scheduler, output, waiting))
+                        asyncio.run(self._crawl(scheduler, client, output, waiting))
                 except BrokenPipeError as error:
                     raise OSError(
                         "nobody reads the items that are printed any more, so that the crawl has "
@@ -259,8 +255,14 @@ class CrawlFeeds(Command):
             raise ValueError(
                 "standard output is closed, so that all items would be lost; give --out"
             )
+        out = Path(self.out)
+        is_open = os.access(out if out.exists() else out.parent, os.W_OK) and not out.is_dir()
+        if self.out != "-" and not is_open:
+            raise ValueError(
+                f"--out is {self.out}, which cannot be written; give a file in a folder that exists"
+            )
         own = (beside(self.store, end) for end in ("", ITEMS, HUBS, "-wal", "-shm"))
-        if Path(os.path.realpath(self.out)) in own:
+        if Path(os.path.realpath(out)) in own:
             raise ValueError(
                 f"--out is {self.out}, which is the store, or belongs to it; give another file"
             )
@@ -284,8 +286,20 @@ class CrawlFeeds(Command):
         if not 0 < self.max_size <= 1000:
             raise ValueError(f"--max-size is {self.max_size:g}; it must be above 0, at most 1000")
 
-    async def _crawl(self, scheduler: Scheduler, output: TextIO, waiting: Waiting) -> None:
+    def _client(self) -> Client:
         from ephemeral_crawl.crawl.client import USER_AGENT, Client
+
+        return Client(
+            timeout=seconds("--timeout", self.timeout, 0.1),
+            most_bytes=int(self.max_size * 1e6),
+            allow_private=self.allow_private,
+            user_agent=self.user_agent or USER_AGENT,
+            use_proxies=self.use_proxies,
+        )
+
+    async def _crawl(
+        self, scheduler: Scheduler, client: Client, output: TextIO, waiting: Waiting
+    ) -> None:
         from ephemeral_crawl.crawl.crawler import Crawler
         from ephemeral_crawl.crawl.limited import LimitedProcess
         from ephemeral_crawl.crawl.memory import Memory
@@ -294,13 +308,7 @@ class CrawlFeeds(Command):
         memory = waiting.until(partial(Memory.beside, self.store, _PATIENCE))
         parse = LimitedProcess(self.worth)
         progress = _Progress(scheduler)
-        async with Client(
-            timeout=limit,
-            most_bytes=int(self.max_size * 1e6),
-            allow_private=self.allow_private,
-            user_agent=self.user_agent or USER_AGENT,
-            use_proxies=self.use_proxies,
-        ) as client:
+        async with client:
             subscriptions = waiting.until(
                 lambda: self._subscriptions(scheduler, client, lambda: crawler.look())
             )

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ephemeral_crawl.live import Lesson, Scheduler
 from ephemeral_crawl.live.arguments import Duration
+from ephemeral_crawl.live.journal.sqlite import is_new
 from ephemeral_crawl.live.scheduler import check_apart
 
 T = TypeVar("T")
 
 
 def make_store(
-    store: object, changes: Callable[[Scheduler], Iterable[T]], **settings: Any
-) -> list[T]:
+    store: Path, changes: Callable[[Scheduler], Iterable[T]], **settings: Any
+) -> list[T] | None:
     """Make a store, and return what changes of it yield: in memory, so that what is refused leaves
-    no store behind, and none is removed that another process makes meanwhile.
+    no store behind, and none is removed that another process makes meanwhile. None if there is one,
+    in which the changes remain to be made.
 
     Arguments:
         settings: of the scheduler.
     """
+    if not is_new(store):
+        return None
     with Scheduler(":memory:", **settings) as new:
         done = list(changes(new))
-        new.copy(store)
+        try:
+            new.copy(store)
+        except ValueError:
+            if is_new(store):
+                raise
+            return None  # another process has made it meanwhile
     return done
 
 

@@ -285,7 +285,8 @@ def test_addresses_that_do_not_answer_leave_time_for_others(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "proxy", ["http://x:geheim@[::1", "socks5://x:geheim@a", "ftp://x:geheim@a"]
+    "proxy",
+    ["http://x:geheim@[::1", "socks5://x:geheim@a", "ftp://x:geheim@a", "x:geheim@a:99999"],
 )
 def test_proxies_that_cannot_be_used_are_refused_at_the_start(proxy, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", proxy)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ephemeral_crawl.crawl import exchange, feeds, stores
+from ephemeral_crawl.crawl import exchange, feeds
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.memory import FeedState, Memory
 from ephemeral_crawl.crawl.opml import read_opml
@@ -291,20 +291,34 @@ def test_no_store_is_made_for_a_crawl_that_is_refused(tmp_path):
         with refused(words):
             CrawlFeeds(feeds=files, store=store, budget="20/h", dry_run=True).run()
         assert not store.exists()
+    given = {"feeds": (right,), "store": store, "budget": "20/h"}
+    for out in (tmp_path, tmp_path / "missing" / "items.jsonl"):
+        with refused("which cannot be written"):
+            CrawlFeeds(**given, out=str(out)).run()
+    with refused("user agent"):
+        CrawlFeeds(**given, user_agent="é").run()
+    assert not store.exists()
 
 
-def test_two_crawls_may_make_a_store_at_the_same_time(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda store, table: CrawlFeeds(feeds=(table,), store=store, budget="20/h", resume="a.ex"),
+        lambda store, table: ManageSources(store=(str(store),), budget="20/h", add=(table,)),
+    ],
+)
+def test_two_processes_may_make_a_store_at_the_same_time(tmp_path, monkeypatch, command):
     """All but the first ended in an error, that there is a scheduler in the store."""
-    table, store, make = tmp_path / "a.csv", tmp_path / "crawl.db", stores.make_store
+    table, store, read = tmp_path / "a.csv", tmp_path / "crawl.db", exchange.import_csv
     table.write_text("source\nhttps://a.example/feed\n")
 
-    def late(store, changes, **settings):
-        with Scheduler(store, **settings) as other:
-            other.add("https://b.example/feed")
-        return make(store, changes, **settings)
+    def beside_another(scheduler, path, **settings):
+        with Scheduler(store, budget="20/h") as other:
+            other.add_many([{"source": "https://b.example/feed"}], exist_ok=True)
+        return read(scheduler, path, **settings)
 
-    monkeypatch.setattr(stores, "make_store", late)
-    CrawlFeeds(feeds=(table,), store=store, budget="20/h", resume="a.example").run()
+    monkeypatch.setitem(exchange.IMPORTS, "csv", beside_another)
+    command(store, table).run()
     assert {*Scheduler(store).sources()} == {"https://a.example/feed", "https://b.example/feed"}
 
 

@@ -50,8 +50,8 @@ class Benchmark(ParallelStudy):
     """MODULE:CLASS of the agent, imported from the current folder; or the name of a known one or,
     with --training, of a learner."""
     tasks: str = "core"
-    """core, trained, a tier (checks, learning, open, general, recorded), or names or ids separated
-    by commas."""
+    """core, trained, tiers (checks, learning, open, general, recorded), names or ids, separated by
+    commas."""
     training: int = 0
     """Source-steps of training before each run, such as 100000; of a learner or adaptive agent."""
     trials: int = 0
@@ -80,10 +80,9 @@ class Benchmark(ParallelStudy):
         if not self.agent:
             raise ValueError("no agent was given; give --agent my_module:MyAgent, or a name")
         words = [word for word in map(str.strip, self.tasks.split(",")) if word]
-        selection = words if len(words) > 1 else "".join(words)
         with exits_told(self.agent):
             agent = load(self.agent, self._settings)
-            tasks, left_out = results.playable(agent, selection, self.features, self.training)
+            tasks, left_out = results.playable(agent, words, self.features, self.training)
         self.check()
         head = results.header(
             agent,
@@ -167,14 +166,14 @@ def load(place: str, settings: dict[str, Any] | None = None) -> AgentLike:
     Raises:
         ImportError, ValueError: there is none, or it has no such settings.
     """
-    module, _, path = place.partition(":")
-    if not path:
+    module, colon, path = place.partition(":")
+    if not colon:
         try:
             kind: Any = results.entrant(place)
         except ValueError as error:
             raise ValueError(f"{error}. A class of your own is named MODULE:CLASS") from None
         return _with(find(kind) if kind == place else kind, settings) if settings else kind
-    if not module:
+    if not (path and all(part.isidentifier() for part in module.split("."))):
         raise ValueError(f"--agent {place}: give MODULE:CLASS, where MODULE.py is in this folder")
     folder = str(Path.cwd())
     if folder not in sys.path:
@@ -215,7 +214,13 @@ def _with(kind: Callable[..., Any], settings: dict[str, Any]) -> AgentLike:
         base.__init__(self, env, seed=seed, **arguments)
 
     subclass: Any = type(
-        kind.__name__, (kind,), {"__module__": kind.__module__, "__init__": initialise}
+        kind.__name__,
+        (kind,),
+        {
+            "__module__": kind.__module__,
+            "__init__": initialise,
+            "name": results.name_of(kind),
+        },
     )
     subclass.__qualname__ = kind.__qualname__
     agent: AgentLike = subclass

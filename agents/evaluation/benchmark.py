@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, partial
 from importlib.metadata import version
+from operator import methodcaller
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -103,9 +104,9 @@ def benchmark(
         agent: as in `evaluate`; with `training`, the name of a learner of `agents.learning`, or a
             class or function called as `agent(env, seed=seed)` whose result has `learn(steps)`, or
             an agent that learns while it crawls (`Experienced`).
-        tasks: a tier of `crawl_env.tasks`, "core", "trained", or ids or names of tasks. Of a tier
-            or set, tasks that show less than the agent observes are left out, and stated in the
-            result.
+        tasks: a tier of `crawl_env.tasks`, "core", "trained", the id or name of a task, or several
+            of these. Of a tier or set, tasks that show less than the agent observes are left out,
+            and stated in the result.
         name: of the agent in tables; by default its own.
         out: a file that is written after every run (JSON). If it exists, the runs in it are not
             made again.
@@ -192,26 +193,35 @@ def playable(
             f"{name_of(agent)} has to be trained before each run; state the source-steps of its "
             f"training, such as {BUDGETS[0]}"
         )
-    candidates, is_tier = chosen_tasks(tasks)
+    candidates, in_tiers = chosen_tasks(tasks)
     if not candidates:
         raise ValueError("tasks is empty; name at least one task, or a tier")
     reasons = {task.id: _lacking(agent, task, features, training) for task in candidates}
     can = [task for task in candidates if not reasons[task.id]]
     left_out = {name: why for name, why in reasons.items() if why}
-    if left_out and not (is_tier and can):
-        raise ValueError(next(iter(left_out.values())))
+    for name, why in left_out.items():
+        if name not in in_tiers or not can:
+            raise ValueError(why)
     return can, left_out
 
 
-def chosen_tasks(names: str | Sequence[str]) -> tuple[list[BenchmarkTask], bool]:
-    """Return the tasks that a tier, an id or several name, and whether it was a tier."""
-    if not isinstance(names, str):  # a task may be named twice
-        return list({task.id: task for task in map(named, names)}.values()), False
-    if names in TASK_SETS:
-        return list(tasks(names).values()), True
-    if names not in TASKS and "/" not in names:
-        raise unknown("task or tier", names, (*TASK_SETS, *TASKS))
-    return [named(names)], False
+def chosen_tasks(names: str | Sequence[str]) -> tuple[list[BenchmarkTask], set[str]]:
+    """Return the tasks that names, ids and tiers choose, each once, and the ids of those that are
+    in one of the tiers and not named themselves."""
+    choice: dict[str, BenchmarkTask] = {}
+    in_tiers: set[str] = set()
+    singly: set[str] = set()
+    for name in [names] if isinstance(names, str) else names:
+        if name in TASK_SETS:
+            members = tasks(name)
+            in_tiers |= members.keys()
+        elif name in TASKS or "/" in name:
+            members = {named(name).id: named(name)}
+            singly |= members.keys()
+        else:
+            raise unknown("task or tier", name, (*TASK_SETS, *TASKS))
+        choice |= members
+    return list(choice.values()), in_tiers - singly
 
 
 def _lacking(agent: AgentLike, task: BenchmarkTask, features: Sequence[str], training: int) -> str:
@@ -233,7 +243,7 @@ def _lacking(agent: AgentLike, task: BenchmarkTask, features: Sequence[str], tra
         else:
             try_out(agent, arguments, name)
     except ValueError as error:
-        return f"{task.id} shows {task.information!r}: {error}"
+        return f"{task.id}: {error}"
     return ""
 
 
@@ -408,19 +418,20 @@ def header(
             f"trials is {trials}; at most {TRIALS} settings may be tried, or the result "
             "cannot be published"
         )
-    stated = dict(settings or {})
-    try:
-        json.dumps(stated, allow_nan=False)
-    except (TypeError, ValueError):
+    if not isinstance(name, str):
+        raise ValueError(f"name is {shown(name)}; give the name of the agent as text")
+    try:  # as a file has them, in which an interrupted call finds them again
+        text = json.dumps(dict(settings or {}), allow_nan=False, default=methodcaller("tolist"))
+    except (AttributeError, TypeError, ValueError):
         raise ValueError(
-            f"settings is {shown(stated)}, which JSON cannot hold; give numbers and text"
+            f"settings is {shown(settings)}, which JSON cannot hold; give finite numbers and text"
         ) from None
     return {
         "format": FORMAT,
         "agent": name or name_of(agent),
         "made_by": _origin(agent),
         "code": _code_of(agent),
-        "settings": stated,
+        "settings": json.loads(text),
         "training": training,
         "trials": trials,
         "split": split,
@@ -642,12 +653,14 @@ def score_name(task: BenchmarkTask, training: int) -> str:
 
 
 def name_of(agent: AgentLike) -> str:
-    """Return the name of an agent for tables."""
+    """Return the name of an agent for tables: its own `name`, which is not that of a base class, or
+    that of its class or function."""
     if isinstance(agent, str):
         return agent
-    kind = made_of(agent)
-    name = getattr(kind, "name", None) or getattr(kind, "__name__", None)
-    return str(name or type(kind).__name__)
+    kind: Any = made_of(agent)
+    kinds = (kind,) if isinstance(kind, type) else (kind, type(kind))
+    own = [getattr(kind, "name", "") for one in kinds if "name" in getattr(one, "__dict__", {})]
+    return str(next(filter(None, own), getattr(kind, "__name__", type(kind).__name__)))
 
 
 def _origin(agent: AgentLike) -> str:

@@ -130,6 +130,8 @@ class Function:
 
     def _action(self, observation: NDArray[Any]) -> NDArray[Any]:
         value = self._function(observation)
+        if hasattr(value, "detach"):  # a tensor of PyTorch, of which gradients may be required
+            value = value.detach().cpu()
         try:
             action: NDArray[Any] = np.asarray(value)
         except ValueError:  # a nested list of unequal lengths, or a pair such as `predict` returns

@@ -397,8 +397,8 @@ def new(kind: Callable[..., Predictor], env: object, seed: int) -> Predictor:
     except TypeError as error:
         name = getattr(kind, "__name__", kind)
         raise ValueError(
-            f"{name} cannot be called: {error}. An agent is made as {name}(env, seed=0), by a "
-            "subclass of agents.Agent or by a function"
+            f"{name} cannot be called: {error}. An agent is made as {name}(env, seed=0); let it "
+            "take these two arguments, also if it draws nothing at random"
         ) from None
     return kind(env, seed=seed)
 

@@ -106,6 +106,39 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path, monkeypatch):
     assert json.loads(out.read_text()) == whole
 
 
+def test_settings_are_stated_as_a_file_has_them():
+    """A call whose settings had a tuple did not go on from its own file."""
+    given = {"layers": (64, 64), 1: "one", "rate": np.float32(0.5), "scales": np.arange(2)}
+    stated = {"layers": [64, 64], "1": "one", "rate": 0.5, "scales": [0, 1]}
+    assert entry.header(Oldest, settings=given)["settings"] == stated
+    for other in ({"clip": np.inf}, {"env": object()}):
+        with refused("which JSON cannot hold; give finite numbers and text"):
+            entry.header(Oldest, settings=other)
+
+
+def test_an_agent_has_its_own_name_or_that_of_its_class():
+    """A class without a name was "agent", or had the name of the agent on which it is based."""
+
+    class Mine(agents.Whittle):
+        pass
+
+    named = Oldest(CrawlVectorEnv(1, features=("age",)))
+    named.name = "of the object"
+    for agent, name in (
+        (Oldest, "oldest"),
+        (partial(Oldest, power=2), "oldest"),
+        (named, "of the object"),
+        (Mine, "Mine"),
+        (Mine(CrawlVectorEnv(1)), "Mine"),
+        (test_settings_are_stated_as_a_file_has_them, "test_settings_are_stated_as_a_file_has_them"),
+        ("whittle", "whittle"),
+    ):
+        assert entry.name_of(agent) == name
+    assert all(entry.name_of(kind) == name for name, kind in LEARNERS.items())
+    with refused("name is 3; give the name of the agent as text"):
+        entry.header(Oldest, 3)
+
+
 NOTEBOOK = """
 import agents
 import numpy as np
@@ -328,14 +361,19 @@ def test_an_altered_result_is_found_by_its_hash(result):
 
 
 def test_an_agent_observes_no_more_than_the_task_shows():
-    with refused("whittle observes value", "which EphemeralCrawl/Drift100-v0 does not show"):
+    with refused("W observes value", "which EphemeralCrawl/Drift100-v0 does not show"):
         entry.playable(type("W", (agents.Whittle,), {"features": ("value",)}), ["Drift100"])
     can, left_out = entry.playable("adaptive-optimism", "learning")
     assert [task.name for task in can] == ["Sparse100RatesCold"]
     assert "needs the feature mean_utility" in left_out[TASKS["Sparse100Items"].id]
     assert not entry.playable("adaptive-self-tuning", "learning")[1]
-    with refused("Regimes100-v0 shows 'topics': agent 'whittle' cannot act here"):
+    with refused("Regimes100-v0: agent 'whittle' cannot act here"):
         agents.benchmark("whittle", ["Deadline60", "Regimes100"])
+    can, left_out = entry.playable("whittle", ["trained", "Deadline60", "open", "Deadline60"])
+    assert [task.name for task in can[:2]] == ["Deadline60", "Looks100"]
+    assert {TASKS["Sparse10Trained"].id, TASKS["Regimes100"].id} <= set(left_out)
+    with refused("Regimes100-v0: agent 'whittle' cannot act here"):  # named, too
+        entry.playable("whittle", ["open", "Regimes100"])
     with refused("tasks is empty"):
         agents.benchmark("whittle", [])
 

@@ -5,6 +5,7 @@ from functools import cache
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -221,6 +222,14 @@ def test_a_function_of_flat_observations_that_returns_subsets():
 
     runs = compare({"mine": myopic, "myopic": "myopic"}, env, **RUNS)
     assert same(runs["mine"], runs["myopic"])
+
+
+def test_a_function_may_return_a_tensor_that_requires_gradients():
+    weight = torch.ones(1, requires_grad=True)
+    runs = compare(
+        {"mine": lambda observation: weight * torch.as_tensor(observation[:, 0])}, TASK, **RUNS
+    )
+    assert same(runs["mine"], evaluate("myopic", TASK, **RUNS))
 
 
 @pytest.mark.parametrize(

@@ -334,5 +334,5 @@ def test_a_class_that_makes_no_agents_says_so():
     with pytest.raises(ValueError, match="class Seedless has no method `predict`"):
         Rollout(Seedless, {"budget": 2})
     Seedless.predict = lambda self, *given, **more: None
-    with pytest.raises(ValueError, match=r"argument 'seed'\. An agent is made as Seedless\("):
+    with pytest.raises(ValueError, match=r"argument 'seed'\. An agent is made as Seedless\(env"):
         Rollout(Seedless, {"budget": 2})

@@ -74,6 +74,8 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
         (["--agent", "pppo", "--training", "10000"], "unknown agent 'pppo'"),
         (["--agent", "entrant_module"], "A class of your own is named MODULE:CLASS"),
         (["--agent", ":Mine"], "give MODULE:CLASS"),
+        (["--agent", "entrant_module:"], "give MODULE:CLASS"),
+        (["--agent", "./entrant_module:Mine"], "give MODULE:CLASS"),
         (["--agent", "whittle", "--trials", "21"], "at most 20 settings may be tried"),
         (
             ["--agent", "ppo", "--training", "12345"],

@@ -15,7 +15,6 @@ import re
 import socket
 import ssl
 import threading
-import zlib
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -40,6 +39,7 @@ import httpx
 
 from crawl_env import __version__
 from crawl_env.errors import shown
+from ephemeral_crawl.crawl.sitemaps import CutOff, unpacked
 from ephemeral_crawl.crawl.urls import check_url, is_public
 from ephemeral_crawl.live.reasons import Kind
 
@@ -87,6 +87,12 @@ class Response:
     url: str
     permanent: str | None  # where the document has moved for good, if it has
     received: int = 0  # bytes of the headers and of the body as it was sent, redirects included
+
+    @property
+    def is_document(self) -> bool:
+        """Whether it is a whole document: others of 2xx have none, or, 206, a part, which nobody
+        asked for."""
+        return self.status in (200, 203)
 
     @property
     def etag(self) -> str:
@@ -283,21 +289,18 @@ class Client:
         packings = [name for name in map(str.strip, encoding.split(",")) if name in _PACKED]
         if packings not in ([], ["gzip"], ["x-gzip"]):
             raise FetchError("content", f"the encoding {shown(encoding)} was not asked for")
-        decoder = zlib.decompressobj(31) if packings else None
-        parts, size, received = [], 0, 0
-        async for part in answer.aiter_raw():
-            received += len(part)
-            if decoder is not None:
-                part = decoder.decompress(part, self._most + 1 - size)
-            size += len(part)
-            if size > self._most or received > self._most:
-                raise FetchError("content", f"the document has more than {self._most:,} bytes")
-            parts.append(part)
-            if decoder is not None and decoder.eof:  # what comes after it is not read
-                break
-        if decoder is not None and not decoder.eof:
-            raise FetchError("incomplete", "the gzipped document is cut off")
-        return b"".join(parts), received
+        parts, received = [], 0
+        try:
+            async for part in answer.aiter_raw():
+                received += len(part)
+                if received > self._most:
+                    raise FetchError("content", f"the document has more than {self._most:,} bytes")
+                parts.append(part)
+        except _LOST:
+            if not packings:  # else gzip tells whether it is whole: many state its unpacked length
+                raise
+        body = b"".join(parts)
+        return unpacked(body, self._most) if packings else body, received
 
 
 def _target(url: str, location: str) -> str:
@@ -330,7 +333,7 @@ _BROKEN = (
     httpx.TransportError,
 )
 _ERRORS = (
-    *(*_TIMEOUTS, *_BROKEN, httpcore.UnsupportedProtocol, ValueError, zlib.error),
+    *(*_TIMEOUTS, *_BROKEN, httpcore.UnsupportedProtocol, ValueError),
     *(httpx.HTTPError, httpx.InvalidURL, httpx.StreamError),
 )
 
@@ -367,8 +370,8 @@ def _failure(error: BaseException) -> FetchError:
             return FetchError("content", "the redirect cannot be followed: it leads to no URL")
         case UnicodeError():  # of the names of hosts
             return FetchError("dns", "the name of the host is not a valid one")
-        case zlib.error():
-            return FetchError("content", "the gzipped document is damaged")
+        case CutOff():
+            return FetchError("incomplete", str(error))
     if isinstance(error, _BROKEN):
         return FetchError("connection", "the connection to the server broke off")
     return FetchError("content", str(error)[:300] or "the answer cannot be read")
@@ -463,6 +466,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
     def __init__(self, allow_private: bool, resolve: Resolve) -> None:
         self._private, self._resolve = allow_private, resolve
         self._inner = httpcore.AnyIOBackend()
+        self._prefers_ipv6: bool | None = None  # since the other kind did not answer
 
     async def connect_tcp(
         self,
@@ -483,15 +487,20 @@ class _Backend(httpcore.AsyncNetworkBackend):
             raise _NotPublic(host)
         failure: Exception = _NotKnown("dns", f"the name {host} has no address")
         addresses = _by_turns(addresses)[:_MOST_ADDRESSES]
-        # Where a network drops what is sent by IPv6, there is time left for IPv4.
+        # Where a network drops what is sent by IPv6, there is time left for IPv4, which is then
+        # tried first, at all hosts.
         share = timeout and timeout / max(len(addresses), 1)
-        for address in addresses:
+        for address in sorted(addresses, key=lambda a: (":" in a) != self._prefers_ipv6):
             try:
-                return await self._inner.connect_tcp(
+                stream = await self._inner.connect_tcp(
                     address, port, share, local_address, socket_options
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
+                continue
+            if isinstance(failure, httpcore.ConnectTimeout):
+                self._prefers_ipv6 = ":" in address
+            return stream
         raise failure
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:

@@ -453,7 +453,10 @@ class _Progress:
         self._fetches += 1
         self._items += visit.new
         if visit.moved:
-            _tell(logging.INFO, f"{visit.source}: moved for good, now {visit.moved}", visit)
+            merged = ", which is a source already: this one is removed" if visit.merged else ""
+            merged += "; that one is paused, see --explain and --resume" if visit.paused else ""
+            level = logging.WARNING if visit.paused else logging.INFO
+            _tell(level, f"{visit.source}: moved for good, now {visit.moved}{merged}", visit)
         if visit.unstable and visit.source not in self._unstable:
             self._unstable.add(visit.source)
             text = "the identifiers of its items change at every fetch; items are distinguished by "

@@ -50,7 +50,8 @@ class Visit(NamedTuple):
     kind: str = ""  # of the error, as in `FetchError`
     allowed: bool = True  # whether anything was asked for
     moved: str = ""  # where the feed has moved for good
-    paused: bool = False  # since it is gone for good
+    merged: bool = False  # whether it was removed, since another source is there
+    paused: bool = False  # since it is gone for good; or the other source there is
     unstable: bool = False  # whether the feed gives known items other identifiers
 
 
@@ -289,7 +290,7 @@ class Crawler:
             FetchError: it is no document.
             ValueError: it is not a feed.
         """
-        if response.status != 304 and not 200 <= response.status < 300:
+        if response.status != 304 and not response.is_document:
             raise FetchError("http", f"HTTP {response.status}")
         if response.status == 304 and not (state.etag or state.modified):
             raise ValueError("HTTP 304 says that nothing has changed, which was not asked")
@@ -306,7 +307,7 @@ class Crawler:
                 moved = check_url(feed.elsewhere, "the feed that the page names")
                 page, response = response, await self._client.get(moved, "", "")
                 response = replace(response, received=page.received + response.received)
-                if not 200 <= response.status < 300:
+                if not response.is_document:
                     raise ValueError(
                         f"the page names {moved}, which answers HTTP {response.status}"
                     )
@@ -352,8 +353,9 @@ class Crawler:
             await self._store(note)
         if moved in ("", source):
             return Visit(source, response.status, len(new), "", unstable=unstable)
-        await self._move(source, moved)
-        return Visit(source, response.status, len(new), "", moved=moved, unstable=unstable)
+        merged, paused = await self._move(source, moved)
+        visit = Visit(source, response.status, len(new), "", moved=moved, unstable=unstable)
+        return visit._replace(merged=merged, paused=paused)
 
     async def _parse_response(self, response: Response) -> Feed:
         content_type = response.headers.get("content-type", "")
@@ -418,28 +420,31 @@ class Crawler:
             await self._store(lambda: self._scheduler.limit_host(host, limit))
             await self._store(note)
 
-    async def _move(self, source: str, url: str) -> None:
+    async def _move(self, source: str, url: str) -> tuple[bool, bool]:
         """Follow a feed that has moved for good; where two have moved to the same place, one is
-        removed."""
+        removed. Return whether it is, and whether the other one is paused."""
 
-        def rename() -> bool:
-            """Rename or remove it in the scheduler; return whether it is renamed."""
+        def rename() -> tuple[bool, bool]:
+            """Rename or remove it in the scheduler."""
             with self._scheduler.together():
                 if url in self._scheduler:
                     self._scheduler.remove(source)
-                    return False
+                    return True, self._scheduler.explain(url).paused
                 self._scheduler.rename(source, url)
                 if host_of(url) != host_of(check_url(source)):
                     self._scheduler.update(url, host=host_of(url))
                     if self._scheduler.host_limit(host_of(url)) < self._per_host:
                         self._scheduler.limit_host(host_of(url), self._per_host)
-                return True
+                return False, False
 
+        merged = paused = False
         with suppress(UnknownSource):
-            if await self._store(rename):
-                await self._store(lambda: self._memory.rename(source, url))
-            else:
+            merged, paused = await self._store(rename)
+            if merged:
                 await self._store(lambda: self._memory.forget(source))
+            else:
+                await self._store(lambda: self._memory.rename(source, url))
+        return merged, paused
 
     def _write(self, source: str, items: Sequence[FeedItem], *, first: bool) -> None:
         if self._output is None or not items:

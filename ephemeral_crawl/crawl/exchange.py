@@ -162,7 +162,7 @@ async def import_sitemap(
             await asyncio.sleep(wait)
         try:
             response = await client.get(url)
-            if not 200 <= response.status < 300:
+            if not response.is_document:
                 raise ValueError(f"HTTP {response.status}")
             sitemap = parse_sitemap(response.body)
         except (FetchError, ValueError) as error:

@@ -20,7 +20,14 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urljoin, urlsplit
 from xml.sax import SAXException, SAXParseException
 
-from ephemeral_crawl.crawl.sitemaps import CutOff, ends_early, is_sitemap, parse_sitemap, unpacked
+from ephemeral_crawl.crawl.sitemaps import (
+    MOST_BYTES,
+    CutOff,
+    ends_early,
+    is_sitemap,
+    parse_sitemap,
+    unpacked,
+)
 
 MOST_ITEMS = 2000  # of a feed, the newest; further ones are not looked at
 MOST_WORTH = 1e9
@@ -92,7 +99,7 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     >>> feed.pause, feed.items[0].published
     (3600.0, 60.0)
     """
-    body = unpacked(body)
+    body = unpacked(body, MOST_BYTES)
     if body.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)):  # whatever the header says
         body, content_type = body.decode("utf-16", "replace").encode(), ""
     if is_sitemap(body):

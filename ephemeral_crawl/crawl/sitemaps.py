@@ -67,13 +67,13 @@ def is_sitemap(body: bytes) -> bool:
     return _ROOT.match(body[:_HEAD]) is not None
 
 
-def unpacked(body: bytes) -> bytes:
+def unpacked(body: bytes, most_bytes: int) -> bytes:
     """Return a document without the gzip around it, if there is one. It may consist of several
     parts, each gzipped, as for gunzip.
 
     Raises:
         CutOff: the gzip ends too early.
-        ValueError: it is damaged, or has more than MOST_BYTES in it.
+        ValueError: it is damaged, or has more than `most_bytes` in it.
     """
     if not body.startswith(_GZIP):
         return body
@@ -85,13 +85,13 @@ def unpacked(body: bytes) -> bytes:
             if not piece:
                 raise CutOff("gzipped document")
             try:
-                parts.append(decoder.decompress(piece, MOST_BYTES + 1 - size))
+                parts.append(decoder.decompress(piece, most_bytes + 1 - size))
             except zlib.error:
                 raise ValueError("the gzipped document is damaged") from None
             position += len(piece) - len(decoder.unused_data)
             size += len(parts[-1])
-            if size > MOST_BYTES:
-                raise ValueError(f"unpacked, the document has more than {MOST_BYTES:,} bytes")
+            if size > most_bytes:
+                raise ValueError(f"unpacked, the document has more than {most_bytes:,} bytes")
     return b"".join(parts)
 
 
@@ -121,7 +121,7 @@ def parse_sitemap(body: bytes) -> Sitemap:
     >>> parse_sitemap(b"<urlset>%b</urlset>" % page).entries
     [Entry(url='https://example.org/a', modified=86400.0, title='')]
     """
-    body = unpacked(body)
+    body = unpacked(body, MOST_BYTES)
     if len(body) > MOST_BYTES:
         raise ValueError(f"a sitemap has at most {MOST_BYTES:,} bytes; this has {len(body):,}")
     handler = _Entries()

@@ -421,7 +421,7 @@ async def look(source: str, client: Client, parse: Parser) -> tuple[str, str]:
         FetchError: it cannot be fetched.
     """
     response = await client.get(source)
-    if not 200 <= response.status < 300:
+    if not response.is_document:
         raise FetchError("http", f"HTTP {response.status}")
     feed = None
     with suppress(ValueError):

@@ -115,11 +115,15 @@ def cause_of(kind: str | None, status: int | None) -> str:
 
     >>> cause_of("dns", None), cause_of("http", 404), cause_of(None, 503), cause_of(None, None)
     ('dns', 'missing', 'server', 'unknown')
+    >>> cause_of("http", 206)  # there was an answer, so that one's own network has not failed
+    'content'
     """
     if kind is not None and kind != "http":
         return kind
-    if status is None or status < 400:
+    if status is None:
         return "unknown"
+    if status < 400:
+        return "content"
     return _STATUSES.get(status, "refused" if status < 500 else "server")
 
 

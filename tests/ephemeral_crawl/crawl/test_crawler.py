@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from ephemeral_crawl.core.program import readers_may_leave
 from ephemeral_crawl.crawl import exchange, feeds, limited, waiting
 from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response
-from ephemeral_crawl.crawl.command import CrawlFeeds
+from ephemeral_crawl.crawl.command import CrawlFeeds, _Progress
 from ephemeral_crawl.crawl.crawler import Crawler
 from ephemeral_crawl.crawl.memory import FeedState, Memory
 from ephemeral_crawl.crawl.schedule import SHOWN, describe
@@ -220,6 +220,19 @@ def test_304_that_was_not_asked_for_is_a_failure():
     bench.run(1.0, "/a")
     assert "which was not asked" in bench.visits[0].error
     assert bench.scheduler.status().counts.failed == len(bench.visits)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(203, ""), *((n, f"HTTP {n}") for n in (202, 204, 205, 206, 300))]
+)
+def test_only_a_whole_document_is_one(status, error):
+    bench = Bench()
+    bench.site.answers["/a"] = message(status, feed(1))
+    bench.run(1.0, "/a")
+    assert bench.visits[0].error == error
+    cause = bench.scheduler.explain(bench.site.url("/a")).cause
+    assert cause == ("content" if error else "")
+    assert not bench.memory.is_page(bench.site.url("/a"))
 
 
 def test_the_same_document_is_not_parsed_again(monkeypatch):
@@ -541,6 +554,29 @@ def test_of_two_feeds_that_moved_to_one_place_one_stays():
     assert bench.scheduler.sources() == [bench.site.url("/new")]
 
 
+@pytest.mark.parametrize("pause", [{}, {"source": "/new"}, {"host": "other"}])
+def test_a_feed_that_moves_to_a_source_that_is_paused_is_not_lost_silently(pause, caplog):
+    bench = Bench()
+
+    def answer(headers):
+        new = bench.site.url("/new")
+        bench.scheduler.add(new, host="other")
+        if pause:
+            bench.scheduler.pause(**{kind: {"/new": new}.get(x, x) for kind, x in pause.items()})
+        return message(301, Location="/new")
+
+    bench.site.answers |= {"/old": answer, "/new": message(200, feed(1))}
+    bench.run(0.1, "/old")
+    assert (bench.visits[0].merged, bench.visits[0].paused) == (True, bool(pause))
+    with caplog.at_level("INFO", "ephemeral_crawl"):
+        _Progress(bench.scheduler).add(bench.visits[0])
+    (told,) = caplog.records
+    assert f"now {bench.site.url('/new')}, which is a source already: this one" in told.message
+    assert ("that one is paused" in told.message, told.levelname) == (
+        (True, "WARNING") if pause else (False, "INFO")
+    )
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -583,7 +619,7 @@ def test_failures_of_all_kinds_leave_the_others_alone():
     bench.run(1.0, *(f"/{letter}" for letter in "abcdefg"))
     status = bench.scheduler.status()
     assert (status.sources, status.new, status.failing, status.leased) == (7, 0, 6, 0)
-    kinds = ["http", "connection", "format", "content", "format", "-", "http"]
+    kinds = ["http", "connection", "format", "content", "http", "-", "http"]
     kinds = dict(zip("abcdefg", kinds, strict=True))
     assert {visit.source[-1]: visit.kind or "-" for visit in bench.visits} == kinds
     assert [item["source"] for item in bench.items] == [bench.site.url("/f")]

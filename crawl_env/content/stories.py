@@ -180,6 +180,8 @@ class StoryStock(Stock):
 
     def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
         n, items = self.value.shape[1], self._items_left()
+        if envs.size == len(self.value):  # no item stays: ages are rounded as in new environments
+            self._clock, self._stories = 0.0, 0
         self.known[envs] = self.value[envs] = 0.0
         self._counts[:, self._numbers(envs)] = 0.0
         new = self._draw(envs, self.feed.longest(envs, steps), rng)

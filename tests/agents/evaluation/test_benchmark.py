@@ -130,7 +130,7 @@ def test_an_agent_has_its_own_name_or_that_of_its_class():
         (named, "of the object"),
         (Mine, "Mine"),
         (Mine(CrawlVectorEnv(1)), "Mine"),
-        (test_settings_are_stated_as_a_file_has_them, "test_settings_are_stated_as_a_file_has_them"),
+        (entry.benchmark, "benchmark"),
         ("whittle", "whittle"),
     ):
         assert entry.name_of(agent) == name

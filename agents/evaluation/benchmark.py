@@ -621,8 +621,8 @@ def _check_runs(task_id: str, rows: Sequence[Row], result: Result, salt: str) ->
     for row in rows:
         if row["seed"] != task.seed("test", row["run"], salt):
             raise ValueError(
-                f"run {row['run']} of {task.id} has the seed {row['seed']}, which is not its seed; "
-                "submit runs as agents.benchmark makes them"
+                f"run {row['run']} of {task.id} has the seed {row['seed']}, which is not its seed"
+                f"{' with this salt' if salt else ''}; submit runs as agents.benchmark makes them"
             )
     if result["training"] not in (0, *task.budgets):
         budgets = ", ".join(f"{budget:,}" for budget in task.budgets)

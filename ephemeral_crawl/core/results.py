@@ -11,16 +11,18 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("crawl_env", "agents", "ephemeral_crawl", "experiments")
 LIBRARIES = ("numpy", "gymnasium", "numba")
+_SECRET = "--salt"  # of the commands on the benchmark
 
 
 def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
@@ -49,7 +51,7 @@ def provenance() -> dict[str, str]:
     """Return date, command, commit, versions and machine, for every record and report."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "command": " ".join([_program(), *map(_shown, sys.argv[1:])]),
+        "command": " ".join([_program(), *_shown(sys.argv[1:])]),
         "commit": _commit(),
         "python": platform.python_version(),
         **{name: version(name) for name in LIBRARIES},
@@ -67,10 +69,18 @@ def code_fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def _shown(argument: str) -> str:
-    """Reports may be published: of an absolute path only the name is kept."""
-    option, equals, value = argument.rpartition("=")
-    return shlex.quote(option + equals + (Path(value).name if value.startswith("/") else value))
+def _shown(arguments: list[str]) -> Iterator[str]:
+    """Yield the arguments as reports have them, which may be published: without an organiser's
+    secret, and of an absolute path only the name."""
+    for before, argument in pairwise(["", *arguments]):
+        option, equals, value = argument.rpartition("=")
+        if before == _SECRET:
+            yield "…"
+        elif argument.startswith(f"{_SECRET}="):
+            yield f"{_SECRET}=…"
+        else:
+            value = Path(value).name if value.startswith("/") else value
+            yield shlex.quote(option + equals + value)
 
 
 def _program() -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agents import AGENTS
-from ephemeral_crawl.core import plots
+from ephemeral_crawl.core import plots, results
 from ephemeral_crawl.core.report import Report, made_by, sort_key
 from experiments.benchmark.entrants import ENTRANTS
 
@@ -233,3 +233,13 @@ def test_palette_is_readable_on_white_and_on_dark():
         light = luminance(colour)
         assert 1.05 / (light + 0.05) > 1.9, f"{colour} on white"
         assert (light + 0.05) / (luminance("#16181c") + 0.05) > 2.9, f"{colour} on dark"
+
+
+def test_a_report_does_not_tell_the_salt(monkeypatch):
+    """A report has the command that made it, and with it had the secret of an organiser."""
+    words = ["benchmark", "--salt", "x=y", "--out", "/home/me/out", "--salt=x=y", "--tasks=core"]
+    monkeypatch.setattr(sys, "argv", ["ephemeral-crawl", *words])
+    results.provenance.cache_clear()
+    command = results.provenance()["command"]
+    results.provenance.cache_clear()
+    assert command == "ephemeral-crawl benchmark --salt … --out out --salt=… --tasks=core"

@@ -69,11 +69,8 @@ class Leaderboard(Command):
             source.rename(published / REPORTED / source.name)
         if self.verified:
             own = self._read(Path(self.verified))
-            (mine,) = [
-                path
-                for path in sorted((published / REPORTED).glob("*.json"))
-                if _made(self._read(path)) == _made(own)
-            ][:1] or _none(self.verified)
+            reported = sorted((published / REPORTED).glob("*.json"))
+            mine = _same_runs(own, self.verified, {path: self._read(path) for path in reported})
             if self._read(mine)["hash"] == own["hash"]:
                 raise ValueError(
                     f"{self.verified} is the reported result itself; run the agent again, and give "
@@ -82,9 +79,14 @@ class Leaderboard(Command):
             mine.rename(published / VERIFIED / mine.name)
         entries = published_results(self.folder, self.salt)
         write_text(self.folder / PAGE, page(entries, self.salt))
+        results = [(shown(result["agent"]), result) for _, result in entries]
+        reasons = []
         waiting = sorted((self.folder / CANDIDATES).glob("*.json"))
-        results = [(path.name, self._read(path)) for path in waiting]
-        results += [(shown(result["agent"]), result) for _, result in entries]
+        for path in waiting:
+            try:
+                results.append((path.name, self._read(path)))
+            except ValueError as error:
+                reasons.append(str(error))
         for name, result in results:
             for task_id in above_bounds(result):
                 print(
@@ -92,6 +94,10 @@ class Leaderboard(Command):
                     "its agent uses more than it observes"
                 )
         print(f"{len(entries)} published, {len(waiting)} candidates; {self.folder / PAGE}")
+        if reasons and not (self.publish or self.verified):
+            raise ValueError("\n".join(reasons))
+        for reason in reasons:  # of other candidates
+            print(f"warning: {reason}")
 
     def _read(self, path: Path) -> dict[str, Any]:
         return read(path, self.salt)
@@ -160,10 +166,33 @@ def _made(result: dict[str, Any]) -> dict[str, Any]:
     return {key: result[key] for key in ("agent", "training", "settings")} | {"runs": runs}
 
 
-def _none(own: str) -> list[Path]:
+def _same_runs(own: dict[str, Any], name: str, reported: dict[Path, dict[str, Any]]) -> Path:
+    """Return the reported result that has the same runs as one of the organisers'.
+
+    Arguments:
+        own, name: the organisers' result, and the name of its file.
+
+    Raises:
+        ValueError: there is none; the message says what differs.
+    """
+    mine = _made(own)
+    others = {path: _made(result) for path, result in reported.items()}
+    for path, other in others.items():
+        if other == mine:
+            return path
+    reason = "no reported result has the agent, training and settings of"
+    for path, other in others.items():
+        if {**other, "runs": mine["runs"]} == mine:
+            count = len({*other["runs"]} - {*mine["runs"]})
+            reason = (
+                f"{path.name} has the agent, training and settings, but {count} of its "
+                f"{len(other['runs'])} runs have other rewards, or are not in"
+            )
     raise ValueError(
-        f"no reported result has the agent, training, settings and rewards of {own}. A result is "
-        "verified once, by a run that has all four in common with it (--called names an agent)"
+        f"{reason} {name}. A result is verified once, by runs of the same agent (--called names "
+        "it) with the same training and settings that give the same rewards; an agent that draws "
+        "at random repeats its runs if it uses its generator, `self.rng`, or the seed that it is "
+        "given"
     )
 
 

@@ -45,8 +45,16 @@ def test_a_candidate_is_published_then_verified(folder, monkeypatch):
     Leaderboard(folder=folder, verified=str(own)).run()
     verified = folder / "published" / "verified"
     assert [path.name for path in verified.iterdir()] == ["mine.json"]
-    with refused("no reported result has the agent, training, settings and rewards of"):
+    with refused("no reported result has the agent, training and settings of"):
         Leaderboard(folder=folder, verified=str(own)).run()
+    other = {**result, "agent": "like"}
+    other["runs"] = [{**row, "reward": 2.0} for row in other["runs"][:2]] + other["runs"][2:]
+    monkeypatch.setattr(leaderboard, "check_result", lambda result, salt: None)
+    own.write_text(json.dumps(other))
+    with refused("like.json has the agent, training and settings, but 2 of its 100 runs have"):
+        Leaderboard(folder=folder, verified=str(own)).run()
+    monkeypatch.undo()
+    own.write_text(json.dumps(result))
     entry = read(own)
     assert "No result of all tasks" in page([("reported", entry)])
     wanted = {task.id: task for task in [named(TASK)]}
@@ -91,6 +99,18 @@ def test_nothing_is_published_twice(folder):
         Leaderboard(folder=folder, publish="other.json").run()
     with refused("there is no file", "nobody.json"):
         Leaderboard(folder=folder, publish="nobody.json").run()
+
+
+def test_a_faulty_candidate_does_not_hide_the_publication_of_another(folder, capsys):
+    for name in ("altered", "bad"):
+        (folder / "candidates" / f"{name}.json").write_text("{")
+    with refused("altered.json is not JSON", "\nbad.json is not JSON"):
+        Leaderboard(folder=folder).run()
+    capsys.readouterr()
+    Leaderboard(folder=folder, publish="mine.json").run()
+    shown = capsys.readouterr().out
+    assert "1 published, 2 candidates" in shown
+    assert "warning: bad.json is not JSON" in shown
 
 
 def test_what_is_altered_or_not_finite_is_not_published(folder):

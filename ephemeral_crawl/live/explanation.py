@@ -247,7 +247,11 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
     for host in politeness.chain(state.shared.hosts, int(sources.host[i])):
         if (opens := politeness.opening(state.shared.hosts, host)) > free:
             free = opens
-            reason = f"when its host {state.host_names[host]} accepts a fetch"
+            name = state.host_names[host]
+            reason = f"when its host {name} accepts a fetch"
+            if opens == state.shared.hosts["blocked"][host]:
+                command = f"ephemeral-crawl store --resume {shlex.quote(f'host:{name}')}"
+                reason += f", which asked to be left alone; to fetch it before, run `{command}`"
     tag = int(sources.tag[i])
     if (opens := float(state.tags_open()[tag])) > free:
         free = opens

@@ -63,7 +63,8 @@ _COLUMNS = (*(OUTCOME.names or ())[:-1], "status")
 Outcomes = Any
 MOST_ITEMS = 1000  # of an outcome in an event; further, older ones are only counted
 _MOST_REPORTED = 1_000_000  # items in a report
-MOST_PAUSE = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
+MOST_PAUSE = 30 * _DAY  # for which a source is left alone as asked with a report
+_MOST_RETRY = _DAY  # for which a host is after a failure: some servers ask in milliseconds
 _SAME_PING = 60.0  # seconds between pings that say the same
 _STEP = 60.0  # seconds before its lease at which a fetch may seem to have been, by other clocks
 _RETRY = 300.0  # seconds after a failure in which a source is left alone
@@ -300,6 +301,7 @@ def outcome_event(
             at = now
         until = host_until = more_worth = 0.0
         items = dated = more = 0
+        reason = outcome.reason
         if outcome.kind == FETCHED:
             until = at + outcome.wait if outcome.wait else 0.0
             times, values = outcome.times, outcome.worths
@@ -315,13 +317,20 @@ def outcome_event(
                 worths += worth
         elif outcome.kind == FAILED:
             draw = np.random.default_rng([state.settings.seed, number, k]).random()
-            pause = _RETRY * (0.75 + 0.5 * draw)
-            until = now + max(pause, outcome.wait)
-            host_until = now + outcome.wait if outcome.wait else 0.0
+            pause, wait = _RETRY * (0.75 + 0.5 * draw), min(outcome.wait, _MOST_RETRY)
+            if wait < outcome.wait:
+                text = f"asks to be left alone for {outcome.wait:.0f} s, which is limited to a day"
+                _LOG.warning("the server of %s %s", shown(state.names[row]), text)
+                reason = f"{reason}; its server {text}"
+            if state.table["host"][row] == NO_HOST:
+                pause = max(pause, wait)
+            elif wait:
+                host_until = now + wait
+            until = now + pause
         else:
             until = now + outcome.wait if outcome.wait else 0.0
-        if outcome.reason:
-            reasons.append((len(rows), outcome.reason, outcome.cause))
+        if reason:
+            reasons.append((len(rows), reason, outcome.cause))
         cost = outcome.cost
         costs.append(cost if cost is None else _plausible_cost(state, row, cost))
         rows.append(

@@ -313,7 +313,8 @@ class Scheduler:
     def resume(
         self, source: str | None = None, *, host: str | None = None, tag: str | None = None
     ) -> None:
-        """End a pause of a source, a host or domain, or a tag."""
+        """End a pause of a source, a host or domain, or a tag; of a host also the time for which it
+        asked to be left alone after a failure."""
         self._pause(False, source, host, tag)
 
     def limit_tag(
@@ -734,7 +735,7 @@ class Scheduler:
         Arguments:
             fetch: as for `report`.
             retry_after: what the server asked for; then its whole host is left alone for that time,
-                if the source has one.
+                if the source has one, or until `resume`, at most a day.
             status: HTTP status, which is stored, and tells what went wrong.
             kind: what went wrong if there was no status, or if that does not tell: "dns", the name
                 was not found; "connection", it was refused or broken off; "timeout"; "tls", the

@@ -428,6 +428,9 @@ class State:
             host = self._hosts([event["host"]])[event["host"]]
             self.paused_hosts = [k for k in self.paused_hosts if k != host]
             self.paused_hosts += [host] if event["paused"] else []
+            if not event["paused"]:
+                self.shared.hosts["blocked"][host] = 0.0
+                self.agenda.limits_changed(self, [host])
             rows = np.flatnonzero(self.table["marks"][: self.rows] & EXISTS).astype(np.int32)
         self._keep(rows)
         self.use_tags(rows)

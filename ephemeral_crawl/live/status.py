@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crawl_env.compiled import compiled
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from ephemeral_crawl.live import learning, life, outcomes, price
-from ephemeral_crawl.live.columns import EXISTS, LOOKS, NEVER, STOPPED, Sources
+from ephemeral_crawl.live.columns import EXISTS, LOOKS, NEVER, NO_HOST, STOPPED, Sources
 from ephemeral_crawl.live.explanation import cause_of_failure
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.reporting import Counts
@@ -93,7 +93,10 @@ def _due(sources: Sources, shared: Shared, rows: int, step: int, value: float, n
     """Return how many of every so many-th row are of sources that are due at a price."""
     number = 0
     for i in range(0, rows, step):
-        may_be_leased = price.floored(sources, shared, i, -np.inf, np.inf) <= now
+        host = sources.host[i]
+        may_be_leased = price.floored(sources, shared, i, -np.inf, np.inf) <= now and (
+            host == NO_HOST or shared.hosts.blocked[host] <= now
+        )
         if may_be_leased and price.index_now(sources, shared, i, now) >= value:
             number += 1
     return number

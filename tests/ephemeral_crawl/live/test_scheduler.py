@@ -474,6 +474,27 @@ def test_retry_after_holds_for_the_host(clock):
     assert {"0", "1", "2"} <= {x.source for x in scheduler.lease(9)}
 
 
+@pytest.mark.parametrize("limit", [0.0, 10.0])
+def test_retry_after_is_limited_to_a_day_and_ends_if_the_host_is_resumed(clock, caplog, limit):
+    """Such as 120000, which some servers mean in milliseconds."""
+    scheduler = Scheduler(":memory:", budget="600/h", clock=clock)
+    scheduler.add_many({"source": name, "host": "a.example"} for name in "xy")
+    scheduler.limit_host("a.example", limit)
+    (lease,) = scheduler.lease(1)
+    scheduler.failed(lease.id, retry_after=120_000.0, status=429)
+    told = scheduler.explain(lease.source)
+    text = "asks to be left alone for 120000 s, which is limited to a day"
+    assert told.failure == f"HTTP 429; its server {text}"
+    assert f"the server of {lease.source!r} {text}" in caplog.text
+    assert told.due_at == clock() + DAY
+    assert "`ephemeral-crawl store --resume host:a.example`" in told.reason
+    clock.now += HOUR
+    assert (scheduler.lease(2), scheduler.status().due) == ([], 0)
+    scheduler.resume(host="a.example")
+    assert len(scheduler.lease(2)) == (1 if limit else 2)
+    assert "asked to be left alone" not in scheduler.explain(lease.source).reason
+
+
 def test_cache_control_is_a_floor_and_max_interval_a_ceiling(scheduler, clock):
     scheduler.update("feed 0", max_interval="90min", min_interval="10min")
     known(scheduler, clock, interval=5 * DAY)

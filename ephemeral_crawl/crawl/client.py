@@ -40,7 +40,7 @@ import httpx
 from crawl_env import __version__
 from crawl_env.errors import shown
 from ephemeral_crawl.crawl.sitemaps import CutOff, unpacked
-from ephemeral_crawl.crawl.urls import check_url, is_public
+from ephemeral_crawl.crawl.urls import ENCODED, check_url, is_public
 from ephemeral_crawl.live.reasons import Kind
 
 USER_AGENT = f"ephemeral-crawl/{__version__}"
@@ -304,9 +304,9 @@ class Client:
 
 
 def _target(url: str, location: str) -> str:
-    """Return the URL to which a redirect leads."""
+    """Return the URL to which a redirect leads, percent-encoded where servers forget to."""
     try:
-        return check_url(urljoin(url, location.strip()), "redirect")
+        return check_url(urljoin(url, location.strip().translate(ENCODED)), "redirect")
     except ValueError as error:
         reason = str(error).partition(";")[0]
         raise FetchError("content", f"the redirect cannot be followed: {reason}") from None

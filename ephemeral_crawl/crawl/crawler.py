@@ -261,6 +261,10 @@ class Crawler:
             status = response.status
             if error.kind == "http":
                 pause = retry_after(response.headers.get("retry-after", ""), self._clock())
+                state = self._memory.of(lease.source)
+                if state.etag or state.modified:  # which some servers refuse, though they sent them
+                    state = state._replace(etag="", modified="")
+                    await self._store(lambda: self._memory.remember(lease.source, state, None))
         is_gone = status == _GONE
 
         def report() -> None:

@@ -22,6 +22,7 @@ _OTHERS = tuple(
     )
 )
 _REFUSED = frozenset(' \\<>"^`{|}')
+ENCODED = {ord(character): f"%{ord(character):02X}" for character in _REFUSED}
 
 
 def check_url(url: object, kind: str = "URL") -> str:

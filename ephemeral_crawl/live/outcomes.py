@@ -322,6 +322,8 @@ def outcome_event(
                 text = f"asks to be left alone for {outcome.wait:.0f} s, which is limited to a day"
                 _LOG.warning("the server of %s %s", shown(state.names[row]), text)
                 reason = f"{reason}; its server {text}"
+            elif not wait and outcome.cause == "busy":  # which concerns its host, too
+                wait = pause
             if state.table["host"][row] == NO_HOST:
                 pause = max(pause, wait)
             elif wait:

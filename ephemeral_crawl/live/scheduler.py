@@ -735,7 +735,8 @@ class Scheduler:
         Arguments:
             fetch: as for `report`.
             retry_after: what the server asked for; then its whole host is left alone for that time,
-                if the source has one, or until `resume`, at most a day.
+                if the source has one, or until `resume`, at most a day; default: five minutes if
+                the status is 429, too many requests.
             status: HTTP status, which is stored, and tells what went wrong.
             kind: what went wrong if there was no status, or if that does not tell: "dns", the name
                 was not found; "connection", it was refused or broken off; "timeout"; "tls", the

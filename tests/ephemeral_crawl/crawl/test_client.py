@@ -409,6 +409,11 @@ def test_permanent_redirects_are_told_from_others():
     assert get({"/": message(301)})[0].status == 301  # it says not where to
 
 
+def test_addresses_of_redirects_are_encoded_where_servers_forget_to():
+    answers = {"/": message(302, Location="/a b?c={d|e}"), "/a%20b?c=%7Bd%7Ce%7D": message(200)}
+    assert get(answers)[0].status == 200
+
+
 def test_a_form_is_sent_to_where_a_redirect_leads_only_if_that_keeps_the_method():
     answers = {"/a": message(302, Location="/c"), "/b": message(307, Location="/c")}
     answers["/c"] = message(202)

@@ -222,6 +222,19 @@ def test_304_that_was_not_asked_for_is_a_failure():
     assert bench.scheduler.status().counts.failed == len(bench.visits)
 
 
+def test_a_server_that_refuses_conditions_is_asked_without():
+    bench = Bench()
+
+    def answer(headers):
+        refused = {"if-none-match", "if-modified-since"} & headers.keys()
+        return message(412) if refused else message(200, feed(1), ETag='"x"', Last_Modified="then")
+
+    bench.site.answers["/a"] = answer
+    bench.run(24.0, "/a")
+    assert [visit.status for visit in bench.visits[:3]] == [200, 412, 200]
+    assert len(bench.items) == 1
+
+
 @pytest.mark.parametrize(
     ("status", "error"), [(203, ""), *((n, f"HTTP {n}") for n in (202, 204, 205, 206, 300))]
 )

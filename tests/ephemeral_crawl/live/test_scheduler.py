@@ -474,6 +474,20 @@ def test_retry_after_holds_for_the_host(clock):
     assert {"0", "1", "2"} <= {x.source for x in scheduler.lease(9)}
 
 
+def test_too_many_requests_concern_the_host(clock):
+    scheduler = Scheduler(":memory:", budget="600/h", clock=clock)
+    scheduler.add_many({"source": name, "host": "a"} for name in "xyz")
+    for status, others in ((500, 2), (429, 0)):
+        lease = scheduler.lease(1)[0]
+        scheduler.failed(lease.id, status=status)
+        leases = scheduler.lease(3)
+        assert len(leases) == others
+        for other in leases:
+            scheduler.release(other.id)
+    clock.now += 400.0
+    assert len(scheduler.lease(3)) == 3
+
+
 @pytest.mark.parametrize("limit", [0.0, 10.0])
 def test_retry_after_is_limited_to_a_day_and_ends_if_the_host_is_resumed(clock, caplog, limit):
     """Such as 120000, which some servers mean in milliseconds."""

@@ -33,11 +33,16 @@ def missing(package: str, needed_by: str) -> str:
     >>> print(missing("pygame", "render_mode='human'"))
     render_mode='human' needs the package 'pygame', which is part of the extra 'render'. In a \
 checkout, run: pip install ".[render]"; with a wheel: pip install "PATH_OF_THE_WHEEL[render]"
+    >>> print(missing("lightgbm", "ephemeral-crawl benchmark"))
+    the package 'lightgbm' is not installed. It is imported by code of your own, as ephemeral-crawl does not need it
     """
     package = package.partition(".")[0]
     extra = next((extra for extra, names in EXTRAS.items() if package in names), None)
     if extra is None:
-        return f"{needed_by} needs the package {package!r}; run: pip install {package}"
+        return (
+            f"the package {package!r} is not installed. It is imported by code of your own, as "
+            "ephemeral-crawl does not need it"
+        )
     return (
         f"{needed_by} needs the package {package!r}, which is part of the extra {extra!r}. In a "
         f'checkout, run: pip install ".[{extra}]"; with a wheel: pip install '

@@ -30,6 +30,7 @@ from agents.evaluation.rollout import (
     evaluate,
     made_of,
     new,
+    place_of,
     try_out,
     with_features,
 )
@@ -243,7 +244,7 @@ def _lacking(agent: AgentLike, task: BenchmarkTask, features: Sequence[str], tra
         else:
             try_out(agent, arguments, name)
     except ValueError as error:
-        return f"{task.id}: {error}"
+        return f"{task.id}: {error}{place_of(error)}"
     return ""
 
 
@@ -293,7 +294,7 @@ def _placed(task: BenchmarkTask, run: int, split: Split) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(f"This was in run {run} of {task.id}, split {split!r}.")
+        error.add_note(f"This was in run {run} of {task.id}, split {split!r}{place_of(error)}.")
         raise
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+import crawl_env
 from agents.evaluation import statistics
 from agents.evaluation.models import (
     Function,
@@ -88,6 +92,11 @@ class _Protocol(NamedTuple):
     seeds: int
     discount: float
 
+
+_PLACES = (  # of code that is not that of an agent of one's own
+    *(Path(__file__).parents[1], Path(crawl_env.__file__).parent),
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
 
 _USUAL = _Protocol(steps=2000, warmup=200, seeds=20, discount=1.0)
 
@@ -308,7 +317,20 @@ def try_out(agent: AgentLike, env: EnvironmentLike, name: str) -> None:
             'observes in its class, as in features = ("age",), and is then shown them'
         ) from None
     except ValueError as error:
-        raise ValueError(f"agent {name!r} cannot act here: {error}") from None
+        place = place_of(error)
+        raise ValueError(f"agent {name!r} cannot act here: {error}{place}") from None
+
+
+def place_of(error: Exception) -> str:
+    """Return the line of an agent of one's own in which an error arose, in brackets; "" if it arose
+    in none, but in this project, the standard library or an installed package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    others = ("<frozen", *(f"{place}{os.sep}" for place in _PLACES))
+    own = [frame for frame in frames if not frame.filename.startswith(others)]
+    if not own:
+        return ""
+    *_, (file, line, function, _) = own
+    return f" ({Path(file).name}, line {line}, in {function})"
 
 
 def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, dict[str, Any]]:

@@ -464,6 +464,23 @@ def test_an_error_says_in_which_run_it_occurred():
     assert found.value.__notes__ == [f"This was in run 7 of {ID}, split 'test'."]
 
 
+def test_an_error_of_an_agent_says_in_which_line_it_arose():
+    """ValueErrors are shown without a traceback, as are those of NumPy in a wrong line."""
+
+    class Wrong(Learnt):
+        def priority(self, view):
+            return np.concatenate([view["age"], np.zeros(3)])
+
+        def learn(self, steps):
+            raise ValueError("diverged")
+
+    with refused("cannot act here: all the input arrays", "(test_benchmark.py, line ", "priority)"):
+        agents.benchmark(Wrong, SMALL)
+    with pytest.raises(ValueError, match="diverged") as found:
+        entry.play(Wrong, TASKS["Sparse10Trained"], 0, training=800)
+    assert found.value.__notes__[0].endswith(", in learn).")
+
+
 def test_scores_of_runs_are_one_for_the_reference_and_average_to_the_score_of_the_task():
     task = TASKS["Sparse100ItemsCold"]
 

@@ -218,6 +218,25 @@ def test_numbers_of_the_corrections_are_in_the_record():
         assert any(round(value, digits) == float(number) for value in recorded), number
 
 
+def test_the_learners_with_most_source_steps_are_those_of_the_record():
+    text = PAGES["docs/researchers/learners-compared.md"]
+    shown = text.partition("## With 1,000,000 source steps")[2].partition("\n## ")[0]
+    tables = (ROOT / "results" / "benchmark-full" / "learners.md").read_text(encoding="utf-8")
+    recorded = tables.partition("**1,000,000 source steps**")[2]
+
+    def cells(table, start):
+        rows = re.findall(rf"^\| {start}([a-z][\w-]+)`? \|(.*)\|$", table, re.M)
+        return {name: [cell.strip() for cell in row.split("|")] for name, row in rows}
+
+    page = {name: row[:3] for name, row in cells(shown, "`").items()}
+    expected = {  # interquartile mean, failed runs, tasks above the best policy that learns nothing
+        name: [row[1].partition(" ")[0].removeprefix("0"), row[4], row[5]]
+        for name, row in cells(recorded, "(?!agent )").items()
+    }
+    assert page == expected
+    assert list(page) == sorted(page, key=lambda name: -float(page[name][0]))
+
+
 def test_numbers_of_the_start_page():
     start = PAGES["docs/index.md"]
     findings = (ROOT / "results" / "hacker-news-replay" / "findings.md").read_text(encoding="utf-8")

@@ -192,6 +192,7 @@ def _json_entry(item: dict[str, Any]) -> dict[str, Any]:
 def _xml_feed(body: bytes, content_type: str) -> Any:
     if b"\0" not in body[:_DECLARED]:  # then it is not in UTF-16, whatever it says
         body = _UTF_16.sub(rb"\1utf-8", body, count=1)
+        content_type = content_type.lower().replace("utf-16", "utf-8")
     try:
         try:
             content = _read_xml(body, content_type)

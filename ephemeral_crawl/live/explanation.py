@@ -250,8 +250,9 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
             name = state.host_names[host]
             reason = f"when its host {name} accepts a fetch"
             if opens == state.shared.hosts["blocked"][host]:
-                command = f"ephemeral-crawl store --resume {shlex.quote(f'host:{name}')}"
-                reason += f", which asked to be left alone; to fetch it before, run `{command}`"
+                command = f"`ephemeral-crawl store --resume {shlex.quote(f'host:{name}')}`"
+                reason = f"since its host {name} asked to be left alone; to fetch it before, run "
+                reason += command
     tag = int(sources.tag[i])
     if (opens := float(state.tags_open()[tag])) > free:
         free = opens

@@ -58,6 +58,13 @@ def test_feeds_of_all_kinds_and_encodings_say_the_same(text, codec, named):
     ]
 
 
+def test_a_feed_that_is_not_in_utf_16_though_its_header_says_so():
+    item = "<item><title>ä</title></item>"
+    body = f"<rss version='2.0'><channel>{item}</channel></rss>".encode()
+    found = parse_feed(body, "text/xml; charset=UTF-16")
+    assert [item.title for item in found.items] == ["ä"]
+
+
 @pytest.mark.parametrize("header", ["", "text/xml", "text/xml; charset=utf-8"])
 @pytest.mark.parametrize("encoding", ["", " encoding='utf-16'"])
 def test_a_feed_in_utf_16_may_have_letters_of_ascii_alone(header, encoding):

@@ -34,7 +34,8 @@ def missing(package: str, needed_by: str) -> str:
     render_mode='human' needs the package 'pygame', which is part of the extra 'render'. In a \
 checkout, run: pip install ".[render]"; with a wheel: pip install "PATH_OF_THE_WHEEL[render]"
     >>> print(missing("lightgbm", "ephemeral-crawl benchmark"))
-    the package 'lightgbm' is not installed. It is imported by code of your own, as ephemeral-crawl does not need it
+    the package 'lightgbm' is not installed. It is imported by code of your own, as \
+ephemeral-crawl does not need it
     """
     package = package.partition(".")[0]
     extra = next((extra for extra, names in EXTRAS.items() if package in names), None)

@@ -312,4 +312,4 @@ def _trained(name: str, training: str) -> str:
 def _safe(text: str) -> str:
     """Return a name as text that Markdown and HTML show as it is."""
     escaped = "".join(x if x.isalnum() or x in " .,+-=()" else f"&#{ord(x)};" for x in text)
-    return " ".join(escaped.split())[:200]
+    return " ".join(escaped.split())

@@ -48,6 +48,7 @@ FORMAT = 1
 _ENVIRONMENTS = 8  # in which an agent trains at once
 _OVERSHOOT = 1.05  # of the budget of training: the last update is completed
 _LARGEST = 1e300  # of any number in a result
+_LONGEST_NAME = 100  # characters
 _LEARNERS = "agents.learning."  # modules of the learners
 _HEAD = {
     "format": int,
@@ -419,8 +420,7 @@ def header(
             f"trials is {trials}; at most {TRIALS} settings may be tried, or the result "
             "cannot be published"
         )
-    if not isinstance(name, str):
-        raise ValueError(f"name is {shown(name)}; give the name of the agent as text")
+    _check_name(name or name_of(agent))
     try:  # as a file has them, in which an interrupted call finds them again
         text = json.dumps(dict(settings or {}), allow_nan=False, default=methodcaller("tolist"))
     except (AttributeError, TypeError, ValueError):
@@ -579,8 +579,7 @@ def check_result(result: Any, salt: str = "") -> None:
         raise ValueError(f"the result of {name} has format {result['format']}, and not {FORMAT}")
     if not result["complete"]:
         raise ValueError(f"the result of {name} is incomplete; the same call goes on from it")
-    if not result["agent"].strip():
-        raise ValueError("the agent has no name; give one, as in name='mine'")
+    _check_name(result["agent"])
     if result["split"] != "test":
         raise ValueError(f"{name} was run on the split {result['split']!r}; run it on 'test'")
     if result["salted"] != bool(salt):
@@ -601,6 +600,16 @@ def check_result(result: Any, salt: str = "") -> None:
         raise ValueError(
             f"the scores of {name}, or their interquartile mean, do not follow from its rewards "
             "and the recorded references of this version; run it again with this version"
+        )
+
+
+def _check_name(name: object) -> None:
+    """Raise ValueError unless tables can show the name of an agent."""
+    sound = isinstance(name, str) and name.strip() and name.isprintable()
+    if not sound or len(str(name)) > _LONGEST_NAME:
+        raise ValueError(
+            f"the name of the agent is {shown(name)}; give one of 1 to {_LONGEST_NAME} characters "
+            "that can be printed, as in name='mine'"
         )
 
 

@@ -135,8 +135,9 @@ def test_an_agent_has_its_own_name_or_that_of_its_class():
     ):
         assert entry.name_of(agent) == name
     assert all(entry.name_of(kind) == name for name, kind in LEARNERS.items())
-    with refused("name is 3; give the name of the agent as text"):
-        entry.header(Oldest, 3)
+    for wrong in (3, "a\nb"):  # before any run
+        with refused("the name of the agent is"):
+            entry.header(Oldest, wrong)
 
 
 NOTEBOOK = """
@@ -323,7 +324,10 @@ def changed(result, change, seal=True):
         (lambda r: r["runs"].clear(), "has no runs"),
         (lambda r: [row.update(task="Drift10") for row in r["runs"]], "unknown task 'Drift10'"),
         (lambda r: r.update(agent=["oldest"]), "this is no result"),
-        (lambda r: r.update(agent=" "), "the agent has no name"),
+        (lambda r: r.update(agent=" "), "the name of the agent is ' '; give one of 1 to 100"),
+        (lambda r: r.update(agent="\u200b"), "the name of the agent is"),  # of no width
+        (lambda r: r.update(agent="\u202eenim"), "the name of the agent is"),  # from right to left
+        (lambda r: r.update(agent=101 * "x"), "the name of the agent is"),
         (lambda r: r.update(training=12_345), "12,345 source-steps of training were allowed"),
         (lambda r: r.update(salted=True), "were made with an organiser's salt"),
         (lambda r: r.update(scores={ID: 1.0}), "do not follow from its rewards"),

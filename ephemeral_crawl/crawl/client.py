@@ -39,7 +39,7 @@ import httpx
 
 from crawl_env import __version__
 from crawl_env.errors import shown
-from ephemeral_crawl.crawl.sitemaps import CutOff, unpacked
+from ephemeral_crawl.crawl.sitemaps import GZIP, CutOff, unpacked
 from ephemeral_crawl.crawl.urls import ENCODED, check_url, is_public
 from ephemeral_crawl.live.reasons import Kind
 
@@ -296,8 +296,8 @@ class Client:
                 if received > self._most:
                     raise FetchError("content", f"the document has more than {self._most:,} bytes")
                 parts.append(part)
-        except _LOST:
-            if not packings:  # else gzip tells whether it is whole: many state its unpacked length
+        except _LOST:  # gzip tells whether it is whole: many servers state its unpacked length
+            if not (packings and b"".join(parts).startswith(GZIP)):
                 raise
         body = b"".join(parts)
         return unpacked(body, self._most) if packings else body, received

@@ -35,6 +35,7 @@ LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetche
 _NOT_ALLOWED, _MOST_NOT_ALLOWED = 60.0, 600.0
 _SHORTEST_SLEEP = 1.0  # seconds between two looks at the schedule
 _GONE = 410
+_REFUSE_CONDITIONS = (400, 412, 500)  # of some servers, although they sent the ETag or the date
 _DAY = 86_400.0
 
 T = TypeVar("T")
@@ -262,7 +263,7 @@ class Crawler:
             if error.kind == "http":
                 pause = retry_after(response.headers.get("retry-after", ""), self._clock())
                 state = self._memory.of(lease.source)
-                if state.etag or state.modified:  # which some servers refuse, though they sent them
+                if status in _REFUSE_CONDITIONS and (state.etag or state.modified):
                     state = state._replace(etag="", modified="")
                     await self._store(lambda: self._memory.remember(lease.source, state, None))
         is_gone = status == _GONE

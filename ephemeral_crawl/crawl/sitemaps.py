@@ -20,7 +20,7 @@ from ephemeral_crawl.crawl.urls import check_url
 MOST_BYTES = 50 << 20  # of a sitemap, unpacked, by the protocol
 MOST_ENTRIES = 50_000
 _MOST_DEPTH = 20
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
 _PIECE = 1 << 14  # bytes that are unpacked at a time
 _ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*+(?><\?.*?\?>\s*|<!--.*?-->\s*)*+<(?:[\w.-]+:)?(?:urlset|sitemapindex)\b",
@@ -75,10 +75,10 @@ def unpacked(body: bytes, most_bytes: int) -> bytes:
         CutOff: the gzip ends too early.
         ValueError: it is damaged, or has more than `most_bytes` in it.
     """
-    if not body.startswith(_GZIP):
+    if not body.startswith(GZIP):
         return body
     parts, size, position = [], 0, 0
-    while body.startswith(_GZIP, position):
+    while body.startswith(GZIP, position):
         decoder = zlib.decompressobj(31)
         while not decoder.eof:
             piece = body[position : position + _PIECE]

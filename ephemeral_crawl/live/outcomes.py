@@ -321,7 +321,7 @@ def outcome_event(
             if wait < outcome.wait:
                 text = f"asks to be left alone for {outcome.wait:.0f} s, which is limited to a day"
                 _LOG.warning("the server of %s %s", shown(state.names[row]), text)
-                reason = f"{reason}; its server {text}"
+                reason = f"{reason}; its server {text}".removeprefix("; ")
             elif not wait and outcome.cause == "busy":  # which concerns its host, too
                 wait = pause
             if state.table["host"][row] == NO_HOST:

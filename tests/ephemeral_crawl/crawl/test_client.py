@@ -59,6 +59,7 @@ BAD = {
     "damaged": (message(200, b"\x1f\x8bhello", Content_Encoding="gzip"), "document is damaged"),
     "other encoding": (message(200, b"x", Content_Encoding="br"), "was not asked for"),
     "two encodings": (message(200, b"x", Content_Encoding="gzip, gzip"), "was not asked for"),
+    "gzip without a byte": (message(200, Content_Encoding="gzip", Content_Length="9"), "cut off"),
     "not HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n", "closed the connection"),
     "nothing": (b"", "closed the connection without an answer"),
     "shorter than it says": (message(200, b"abc", Content_Length="10"), "the answer was cut off"),
@@ -71,7 +72,7 @@ BAD = {
     "with control characters": (message(301, Location="/\x1b[2J"), ""),
 }
 KIND = {
-    **dict.fromkeys(["cut off", "shorter than it says"], "incomplete"),
+    **dict.fromkeys(["cut off", "gzip without a byte", "shorter than it says"], "incomplete"),
     **dict.fromkeys(
         ["not HTTP", "nothing", "endless headers", "with control characters"], "connection"
     ),

@@ -16,6 +16,8 @@ from typing import Annotated, Any, ClassVar
 
 import tyro
 
+import agents
+import crawl_env
 from agents.evaluation import benchmark as results
 from agents.evaluation.aggregate import iqm
 from agents.evaluation.rollout import AgentLike
@@ -173,9 +175,17 @@ def load(place: str, settings: dict[str, Any] | None = None) -> AgentLike:
         except ValueError as error:
             raise ValueError(f"{error}. A class of your own is named MODULE:CLASS") from None
         return _with(find(kind) if kind == place else kind, settings) if settings else kind
-    if not (path and all(part.isidentifier() for part in module.split("."))):
+    if not (path and all(module.split("."))):
         raise ValueError(f"--agent {place}: give MODULE:CLASS, where MODULE.py is in this folder")
     folder = str(Path.cwd())
+    for ours in (Path(agents.__file__), Path(crawl_env.__file__)):
+        package = ours.parent.name
+        for rival in (Path(folder, f"{package}.py"), Path(folder, package, ours.name)):
+            if rival.exists() and not rival.samefile(ours):
+                raise ValueError(
+                    f"{rival} has the name of a package of ephemeral-crawl, which worker processes "
+                    "would no longer find; rename it, or run the command in another folder"
+                )
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:

@@ -9,6 +9,7 @@ from agents.evaluation.benchmark import check_result
 from crawl_env import CrawlVectorEnv
 from ephemeral_crawl.__main__ import PROGRAM
 from ephemeral_crawl.benchmark import Benchmark, load
+from tests.refusals import refused
 
 MODULE = """
 from agents import Agent, Myopic
@@ -122,6 +123,17 @@ def test_a_learner_that_is_not_trained_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", [*sys.path])
     run("--agent", "learner_module:Learner")
     assert "`learn` is not called: without --training" in capsys.readouterr().out
+
+
+def test_which_names_a_module_may_have(tmp_path, monkeypatch):
+    (tmp_path / "my-module.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert load("my-module:Mine").name == "mine"
+    (tmp_path / "agents.py").write_text(MODULE)
+    for module in ("my-module", "agents"):
+        with refused("agents.py has the name of a package of ephemeral-crawl", "rename it"):
+            load(f"{module}:Mine")
 
 
 def test_settings_of_a_learner_are_the_fields_of_its_dataclass():

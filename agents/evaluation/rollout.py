@@ -27,7 +27,7 @@ from agents.evaluation.models import (
 from agents.policies.base import Agent, Environment, NotShown, Policy, Predictor, State
 from agents.policies.planner import Planner
 from agents.registry import CLAIRVOYANT, find, make
-from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
+from crawl_env import NEVER, BenchmarkTask, CrawlVectorEnv, Sources, Task
 from crawl_env.benchmark import named
 from crawl_env.compiled import compiled
 from crawl_env.envs.wrappers import VectorSubsetAction
@@ -364,7 +364,7 @@ def _arguments(env: EnvironmentLike) -> dict[str, Any]:
         return dict(env)
     if isinstance(env, str) and "/" in env:
         return named(env).environment
-    if isinstance(env, str | Path | Sources):
+    if isinstance(env, str | Path | Sources | BenchmarkTask):
         raise ValueError(
             f"env is {shown(env)}; give an environment made by gym.make, the id of a task of the "
             "benchmark, such as 'EphemeralCrawl/Drift100-v0', or the arguments of an environment, "

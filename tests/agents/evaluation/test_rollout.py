@@ -7,6 +7,7 @@ import pytest
 import agents
 from agents.evaluation.rollout import Rollout, compare, evaluate, try_out, with_features
 from crawl_env import CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
+from crawl_env.benchmark import TASKS
 from crawl_env.fleet.parameters import PARAMETERS
 
 FIELDS = ("reward", "cost", "never", "delay", "frequency")
@@ -261,7 +262,9 @@ def test_agents_without_names_need_labels(given):
         compare(given, {}, steps=1, seeds=1)
 
 
-@pytest.mark.parametrize("env", ["table1", "EphemeralCrawl-v0", Sources.preset("table1")])
+@pytest.mark.parametrize(
+    "env", ["table1", "EphemeralCrawl-v0", Sources.preset("table1"), TASKS["Drift100"]]
+)
 def test_a_fleet_alone_is_no_environment(env):
     with pytest.raises(ValueError, match=r"env is .*; give an environment .* or the arguments"):
         evaluate("whittle", env, steps=1, seeds=1)

@@ -18,6 +18,7 @@ import tyro
 
 import agents
 import crawl_env
+import ephemeral_crawl
 from agents.evaluation import benchmark as results
 from agents.evaluation.aggregate import iqm
 from agents.evaluation.rollout import AgentLike
@@ -178,7 +179,8 @@ def load(place: str, settings: dict[str, Any] | None = None) -> AgentLike:
     if not (path and all(module.split("."))):
         raise ValueError(f"--agent {place}: give MODULE:CLASS, where MODULE.py is in this folder")
     folder = str(Path.cwd())
-    for ours in (Path(agents.__file__), Path(crawl_env.__file__)):
+    for module_of_ours in (agents, crawl_env, ephemeral_crawl):
+        ours = Path(str(module_of_ours.__file__))
         package = ours.parent.name
         for rival in (Path(folder, f"{package}.py"), Path(folder, package, ours.name)):
             if rival.exists() and not rival.samefile(ours):

@@ -186,7 +186,8 @@ def _same_runs(own: dict[str, Any], name: str, reported: dict[Path, dict[str, An
             count = len({*other["runs"]} - {*mine["runs"]})
             reason = (
                 f"{path.name} has the agent, training and settings, but {count} of its "
-                f"{len(other['runs'])} runs have other rewards, or are not in"
+                f"{len(other['runs'])} runs have other rewards, or are not among the "
+                f"{len(mine['runs'])} of"
             )
     raise ValueError(
         f"{reason} {name}. A result is verified once, by runs of the same agent (--called names "

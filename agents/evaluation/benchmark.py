@@ -217,7 +217,7 @@ def chosen_tasks(names: str | Sequence[str]) -> tuple[list[BenchmarkTask], set[s
         if name in TASK_SETS:
             members = tasks(name)
             in_tiers |= members.keys()
-        elif name in TASKS or "/" in name:
+        elif name in TASKS or "/" in name or "-v" in name:
             members = {named(name).id: named(name)}
             singly |= members.keys()
         else:

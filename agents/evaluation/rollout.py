@@ -95,6 +95,7 @@ class _Protocol(NamedTuple):
 
 _PLACES = (  # of code that is not that of an agent of one's own
     *(Path(__file__).parents[1], Path(crawl_env.__file__).parent),
+    Path(__file__).parents[2] / "ephemeral_crawl",
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
 )
 

@@ -49,9 +49,12 @@ def test_a_candidate_is_published_then_verified(folder, monkeypatch):
         Leaderboard(folder=folder, verified=str(own)).run()
     other = {**result, "agent": "like"}
     other["runs"] = [{**row, "reward": 2.0} for row in other["runs"][:2]] + other["runs"][2:]
+    other["runs"].append({**other["runs"][0], "run": 100})
     monkeypatch.setattr(leaderboard, "check_result", lambda result, salt: None)
     own.write_text(json.dumps(other))
-    with refused("like.json has the agent, training and settings, but 2 of its 100 runs have"):
+    with refused(
+        "like.json has the agent, training and settings, but 2 of its 100 runs", "the 101"
+    ):
         Leaderboard(folder=folder, verified=str(own)).run()
     monkeypatch.undo()
     own.write_text(json.dumps(result))

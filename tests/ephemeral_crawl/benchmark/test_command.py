@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from agents.evaluation.benchmark import check_result
+from agents.evaluation.benchmark import check_result, playable
 from crawl_env import CrawlVectorEnv
 from ephemeral_crawl.__main__ import PROGRAM
 from ephemeral_crawl.benchmark import Benchmark, load
@@ -48,7 +48,7 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
     (tmp_path / "entrant_module.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    twice = "Recovering4M1Discounted, EphemeralCrawl/Recovering4M1Discounted-v0"
+    twice = "Recovering4M1Discounted, Recovering4M1Discounted-v0"
     mine = ("--agent", "entrant_module:Mine", "--settings", '{"power": 2}', "--trials", "3")
     run(*mine, "--tasks", twice)
     found = json.loads((tmp_path / "out" / "result.json").read_text())
@@ -61,6 +61,10 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
         (["--agent", "elsewhere:Mine"], "there is no module 'elsewhere'"),
         (["--agent", "entrant_module:Secretive"], "does not show the feature age"),
         (["--agent", "entrant_module:Mine", "--tasks", "Drift10"], "did you mean 'Drift100'?"),
+        (
+            ["--agent", "entrant_module:Mine", "--tasks", "Drift100-v9"],
+            "which is EphemeralCrawl/Drift100-v0",
+        ),
         (["--agent", "entrant_module:Mine", "--settings", "[1]"], "give an object"),
         (
             ["--agent", "entrant_module:Mine", "--settings", '{"powr": 2}'],
@@ -130,10 +134,20 @@ def test_which_names_a_module_may_have(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert load("my-module:Mine").name == "mine"
-    (tmp_path / "agents.py").write_text(MODULE)
-    for module in ("my-module", "agents"):
-        with refused("agents.py has the name of a package of ephemeral-crawl", "rename it"):
-            load(f"{module}:Mine")
+    for package in ("agents", "ephemeral_crawl"):
+        rival = tmp_path / f"{package}.py"
+        rival.write_text(MODULE)
+        for module in ("my-module", package):
+            with refused(f"{package}.py has the name of a package of", "rename it"):
+                load(f"{module}:Mine")
+        rival.unlink()
+
+
+def test_a_wrong_setting_of_a_known_agent_arose_in_no_line_of_ones_own():
+    learner = load("residual-evolution", {"n_steps": -4})
+    with pytest.raises(ValueError, match="n_steps is -4") as found:
+        playable(learner, ["Sparse10Trained"], (), 10_000)
+    assert "benchmark.py" not in str(found.value)
 
 
 def test_settings_of_a_learner_are_the_fields_of_its_dataclass():

@@ -289,6 +289,9 @@ class Client:
         packings = [name for name in map(str.strip, encoding.split(",")) if name in _PACKED]
         if packings not in ([], ["gzip"], ["x-gzip"]):
             raise FetchError("content", f"the encoding {shown(encoding)} was not asked for")
+        # Of gzip, many servers state the unpacked length, which gzip ends with, and keep connected.
+        length = answer.headers.get("content-length", "") if packings else ""
+        end = (int(length) % 2**32).to_bytes(4, "little") if length.isdecimal() else None
         parts, received = [], 0
         try:
             async for part in answer.aiter_raw():
@@ -296,7 +299,9 @@ class Client:
                 if received > self._most:
                     raise FetchError("content", f"the document has more than {self._most:,} bytes")
                 parts.append(part)
-        except _LOST:  # gzip tells whether it is whole: many servers state its unpacked length
+                if end and part.endswith(end):
+                    break
+        except _LOST:  # gzip tells whether it is whole, whatever length is stated
             if not (packings and b"".join(parts).startswith(GZIP)):
                 raise
         body = b"".join(parts)

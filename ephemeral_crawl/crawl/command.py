@@ -256,7 +256,8 @@ class CrawlFeeds(Command):
                 "standard output is closed, so that all items would be lost; give --out"
             )
         out = Path(self.out)
-        is_open = os.access(out if out.exists() else out.parent, os.W_OK) and not out.is_dir()
+        place = out if out.exists() else Path(os.path.realpath(out)).parent
+        is_open = os.access(place, os.W_OK) and not out.is_dir()
         if self.out != "-" and not is_open:
             raise ValueError(
                 f"--out is {self.out}, which cannot be written; give a file in a folder that exists"

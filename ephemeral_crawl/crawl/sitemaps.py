@@ -22,6 +22,7 @@ MOST_ENTRIES = 50_000
 _MOST_DEPTH = 20
 GZIP = b"\x1f\x8b"
 _PIECE = 1 << 14  # bytes that are unpacked at a time
+_MOST_PARTS = 20_000  # of a gzipped document: empty ones, of 20 bytes each, would hold up a crawl
 _ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*+(?><\?.*?\?>\s*|<!--.*?-->\s*)*+<(?:[\w.-]+:)?(?:urlset|sitemapindex)\b",
     re.S,
@@ -73,12 +74,15 @@ def unpacked(body: bytes, most_bytes: int) -> bytes:
 
     Raises:
         CutOff: the gzip ends too early.
-        ValueError: it is damaged, or has more than `most_bytes` in it.
+        ValueError: it is damaged, or has more than `most_bytes` in it, or too many parts.
     """
     if not body.startswith(GZIP):
         return body
-    parts, size, position = [], 0, 0
+    parts, size, position, number = [], 0, 0, 0
     while body.startswith(GZIP, position):
+        number += 1
+        if number > _MOST_PARTS:
+            raise ValueError(f"the gzipped document has more than {_MOST_PARTS:,} parts")
         decoder = zlib.decompressobj(31)
         while not decoder.eof:
             piece = body[position : position + _PIECE]

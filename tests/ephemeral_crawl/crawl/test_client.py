@@ -54,6 +54,7 @@ def get(answers, path="/", *, silence=0.0, host="127.0.0.1", form=None, secure=F
 
 BAD = {
     "a bomb": (message(200, BOMB, Content_Encoding="gzip"), "more than 1,000,000 bytes"),
+    "empty parts": (message(200, 20_001 * packed(b""), Content_Encoding="gzip"), "20,000 parts"),
     "too large": (message(200, b"x" * 1_000_001), "more than 1,000,000 bytes"),
     "cut off": (message(200, packed(feed(1))[:-9], Content_Encoding="gzip"), "cut off"),
     "damaged": (message(200, b"\x1f\x8bhello", Content_Encoding="gzip"), "document is damaged"),
@@ -442,6 +443,29 @@ def test_gzip_cookies_and_what_is_sent():
 def test_gzip_of_servers_that_are_not_exact(body, length):
     headers = {"Content_Length": str(length)} if length else {}
     assert get({"/": message(200, body, Content_Encoding="gzip", **headers)})[0].body == feed(1)
+
+
+def test_gzip_whose_stated_length_is_the_unpacked_one_on_a_connection_that_stays_open():
+    """It is read without waiting for what never comes."""
+    body, ended = feed(1), asyncio.Event()
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        head = {"Content_Encoding": "gzip", "Content_Length": str(len(body))}
+        writer.write(message(200, packed(body), **head))
+        await reader.read()
+        writer.close()
+        ended.set()
+
+    async def main():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server, Client(allow_private=True, timeout=5.0) as client:
+            port = server.sockets[0].getsockname()[1]
+            response = await client.get(f"http://127.0.0.1:{port}/")
+            await ended.wait()  # the connection is not kept
+            return response
+
+    assert asyncio.run(main()).body == body
 
 
 @pytest.mark.parametrize("name", ["utf-8", "none", "aws-chunked", "gzip,aws-chunked", "X-GZIP"])

@@ -35,14 +35,14 @@ def missing(package: str, needed_by: str) -> str:
 checkout, run: pip install ".[render]"; with a wheel: pip install "PATH_OF_THE_WHEEL[render]"
     >>> print(missing("lightgbm", "ephemeral-crawl benchmark"))
     the package 'lightgbm' is not installed. It is imported by code of your own, as \
-ephemeral-crawl does not need it
+ephemeral-crawl does not need it; install it first
     """
     package = package.partition(".")[0]
     extra = next((extra for extra, names in EXTRAS.items() if package in names), None)
     if extra is None:
         return (
             f"the package {package!r} is not installed. It is imported by code of your own, as "
-            "ephemeral-crawl does not need it"
+            "ephemeral-crawl does not need it; install it first"
         )
     return (
         f"{needed_by} needs the package {package!r}, which is part of the extra {extra!r}. In a "

@@ -154,8 +154,9 @@ class Client:
         authorities = certificates()
         guard = None if use_proxies else _Transport(allow_private, resolve or _resolve)
         try:
-            for name in getproxies().keys() & {"http", "https", "all"} if use_proxies else ():
-                _ = urlsplit(f"//{getproxies()[name].rpartition('//')[2]}").port  # it is a number
+            proxies = getproxies() if use_proxies else {}
+            for name in proxies.keys() & {"http", "https", "all"}:
+                _ = urlsplit(f"//{proxies[name].rpartition('//')[2]}").port  # it is a number
             self._client = httpx.AsyncClient(
                 transport=guard,
                 verify=authorities,
@@ -471,7 +472,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
     def __init__(self, allow_private: bool, resolve: Resolve) -> None:
         self._private, self._resolve = allow_private, resolve
         self._inner = httpcore.AnyIOBackend()
-        self._prefers_ipv6: bool | None = None  # since the other kind did not answer
+        self._prefers_ipv6: bool | None = None  # the kind that answered after one that did not
 
     async def connect_tcp(
         self,

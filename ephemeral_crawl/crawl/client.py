@@ -150,11 +150,11 @@ class Client:
             raise ValueError(f"user agent is {shown(user_agent)}; give printable ASCII text")
         self._timeout, self._most, self._private = timeout, most_bytes, allow_private
         self.user_agent = user_agent
-        self._has_proxies = use_proxies and bool(getproxies().keys() - {"no"})
+        proxies = getproxies() if use_proxies else {}
+        self._has_proxies = bool(proxies.keys() - {"no"})
         authorities = certificates()
         guard = None if use_proxies else _Transport(allow_private, resolve or _resolve)
         try:
-            proxies = getproxies() if use_proxies else {}
             for name in proxies.keys() & {"http", "https", "all"}:
                 _ = urlsplit(f"//{proxies[name].rpartition('//')[2]}").port  # it is a number
             self._client = httpx.AsyncClient(

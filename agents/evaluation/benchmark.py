@@ -213,7 +213,12 @@ def chosen_tasks(names: str | Sequence[str]) -> tuple[list[BenchmarkTask], set[s
     choice: dict[str, BenchmarkTask] = {}
     in_tiers: set[str] = set()
     singly: set[str] = set()
-    for name in [names] if isinstance(names, str) else names:
+    listed = isinstance(names, Iterable) and not isinstance(names, str)
+    for name in names if listed else [names]:
+        if not isinstance(name, str):
+            raise ValueError(
+                f"tasks has {shown(name)}; give names of tiers or tasks, of a task its `id`"
+            )
         if name in TASK_SETS:
             members = tasks(name)
             in_tiers |= members.keys()

@@ -380,6 +380,9 @@ def test_an_agent_observes_no_more_than_the_task_shows():
         entry.playable("whittle", ["open", "Regimes100"])
     with refused("tasks is empty"):
         agents.benchmark("whittle", [])
+    for tasks_themselves in (TASKS[SMALL], [ID, TASKS["Drift100"]]):
+        with refused("tasks has BenchmarkTask(name=", "give names of tiers or tasks, of a task"):
+            agents.benchmark("whittle", tasks_themselves)
 
 
 def test_training_is_counted_and_limited():

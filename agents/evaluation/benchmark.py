@@ -675,7 +675,8 @@ def name_of(agent: AgentLike) -> str:
     kind: Any = made_of(agent)
     kinds = (kind,) if isinstance(kind, type) else (kind, type(kind))
     own = [getattr(kind, "name", "") for one in kinds if "name" in getattr(one, "__dict__", {})]
-    return str(next(filter(None, own), getattr(kind, "__name__", type(kind).__name__)))
+    texts = (name for name in own if isinstance(name, str) and name)  # not a property, of a class
+    return str(next(texts, getattr(kind, "__name__", type(kind).__name__)))
 
 
 def _origin(agent: AgentLike) -> str:

@@ -122,12 +122,20 @@ def test_an_agent_has_its_own_name_or_that_of_its_class():
     class Mine(agents.Whittle):
         pass
 
-    named = Oldest(CrawlVectorEnv(1, features=("age",)))
+    class Scaled(Oldest):
+        @property
+        def name(self):
+            return "scaled by 2"
+
+    env = CrawlVectorEnv(1, features=("age",))
+    named = Oldest(env)
     named.name = "of the object"
     for agent, name in (
         (Oldest, "oldest"),
         (partial(Oldest, power=2), "oldest"),
         (named, "of the object"),
+        (Scaled, "Scaled"),
+        (Scaled(env), "scaled by 2"),
         (Mine, "Mine"),
         (Mine(CrawlVectorEnv(1)), "Mine"),
         (entry.benchmark, "benchmark"),

@@ -117,10 +117,13 @@ class Benchmark(ParallelStudy):
             print(f"Not played, as the report explains: {', '.join(left_out)}")
         if not self.training and isinstance(agent, type) and hasattr(agent, "learn"):
             print("Its method `learn` is not called: without --training it plays as it is made")
-        rows = self.runner.run(jobs, work)
-        result = results.completed(head, rows, left_out, self.salt)
+        repeated: list[Job] = [{**jobs[0], "again": True}] if self.split == "test" else []
+        rows = self.runner.run(jobs + repeated, work)
+        result = results.completed(head, rows[: len(jobs)], left_out, self.salt)
         report = Report(f"{head['agent']} on the benchmark")
         write(report, result, self.salt)
+        if repeated and (warning := results.differing(rows[0], rows[-1])):
+            report.paragraph(f"Warning: {warning}.")
         self.publish(report, {FILE: json.dumps(result, indent=1) + "\n"})
 
     @property

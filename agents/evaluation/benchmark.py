@@ -154,6 +154,10 @@ def benchmark(
     result = completed(head, rows, left_out, salt)
     if out is not None:
         _write(out, result)
+    if split == "test" and len(rows) > len(existing):
+        again = play(agent, named(rows[0]["task"]), rows[0]["run"], training, features, split, salt)
+        if warning := differing(rows[0], again):
+            warnings.warn(warning, stacklevel=2)
     return result
 
 
@@ -292,6 +296,20 @@ def play(
         "seconds": time.process_time() - middle,
         "revision": revision(),
     }
+
+
+def differing(row: Row, again: Row) -> str:
+    """Return a warning if a run that was played again has another reward, in its first nine digits;
+    "" if it has not."""
+    first, second = (f"{one['reward']:.9g}" for one in (row, again))
+    if first == second:
+        return ""
+    return (
+        f"run {row['run']} of {row['task']} had the reward {first}, and {second} when it was "
+        "played again: the result cannot be verified. An agent repeats its runs if it draws from "
+        "its generator, `self.rng`, or with the seed that it is given, and keeps nothing between "
+        "runs"
+    )
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from agents import benchmark
 from agents.evaluation.benchmark import check_result, playable
 from crawl_env import CrawlVectorEnv
 from ephemeral_crawl.__main__ import PROGRAM
@@ -36,6 +37,13 @@ class Leaving(Mine):
         if Leaving.steps > 3:
             raise SystemExit(0)
         return super().priority(view)
+
+class Lasting(Mine):
+    steps = 0
+
+    def priority(self, view):
+        Lasting.steps += 1
+        return super().priority(view) / Lasting.steps * (-1) ** (Lasting.steps % 7)
 """
 
 
@@ -127,6 +135,20 @@ def test_a_learner_that_is_not_trained_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", [*sys.path])
     run("--agent", "learner_module:Learner")
     assert "`learn` is not called: without --training" in capsys.readouterr().out
+
+
+def test_an_agent_that_is_not_reproducible_is_told(tmp_path, monkeypatch, capsys):
+    """Its result was found out only when it was to be verified."""
+    (tmp_path / "lasting_module.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    warning = "when it was played again: the result cannot be verified"
+    run("--agent", "lasting_module:Lasting")
+    assert warning in capsys.readouterr().out
+    check_result(json.loads((tmp_path / "out" / "result.json").read_text()))
+    with pytest.warns(UserWarning, match=warning):
+        benchmark(load("lasting_module:Lasting"), "Recovering4M1Discounted")
+    benchmark(load("lasting_module:Mine"), "Recovering4M1Discounted")  # without a warning
 
 
 def test_which_names_a_module_may_have(tmp_path, monkeypatch):

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, 
 
 from ephemeral_crawl.live import Lease, Scheduler
 
-_DURATION = {
-    "anyOf": [{"type": "string", "examples": ["5min", "1.5h"]}, {"type": "number", "minimum": 0}],
+_DURATION = {  # the number first: generated clients read a default as the first type that fits
+    "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "examples": ["5min", "1.5h"]}],
     "title": "a duration such as '5min' or '24h', or seconds",
 }
 _TIME = {
@@ -32,7 +32,7 @@ _ITEM = {
     "minItems": 2,
     "maxItems": 2,
 }
-_WHOLE = {"type": "integer", "format": "int64"}  # ids of leases exceed 32 bits
+_WHOLE = {"type": "integer", "format": "int64", "minimum": 1}  # ids of leases exceed 32 bits
 _TYPES = {bool: "boolean", float: "number", str: "string"}
 _LEASE = TypeAdapter(Lease).json_schema()
 _LEASE["properties"]["id"] |= _WHOLE
@@ -92,7 +92,7 @@ def _fields(method: str) -> dict[str, Any]:
             for key, kind in (("lease", int), ("source", str)):
                 fields[key] = _field(_schema(kind), None, _FETCHED[key])
         elif parameter.kind is parameter.VAR_KEYWORD:  # settings of a source
-            fields = _fields("add") | fields
+            fields = _without_defaults(_fields("add")) | fields
         else:
             pairs = name in ("items", "pings")
             schema = {"type": "array", "items": _ITEM} if pairs else _schema(types[name])
@@ -103,6 +103,14 @@ def _fields(method: str) -> dict[str, Any]:
 
 def _field(schema: dict[str, Any], default: Any, meaning: str | None) -> Any:
     return Annotated[Any, WithJsonSchema(schema)], Field(default, description=meaning)
+
+
+def _without_defaults(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields of which those left out are not sent, even by clients that send defaults."""
+    return {
+        name: (kind, field if field.is_required() else Field(None, description=field.description))
+        for name, (kind, field) in fields.items()
+    }
 
 
 @cache
@@ -121,9 +129,7 @@ _OUTCOME = create_model(
     __config__=ConfigDict(extra="forbid"),
     **{
         "outcome": (Literal["fetched", "failed", "released"], ...),
-        **_fields("release"),
-        **_fields("failed"),
-        **_fields("report"),
+        **_without_defaults(_fields("release") | _fields("failed") | _fields("report")),
     },
 )
 

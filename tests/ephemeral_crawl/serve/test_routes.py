@@ -190,6 +190,35 @@ def test_every_example_of_the_documentation_is_understood(client):
     assert examples == 18
 
 
+def test_a_generated_client_that_sends_defaults_changes_nothing_else(client):
+    schemas = client.get("/openapi.json").json["components"]["schemas"]
+
+    def defaults(schema):
+        fields = schema["properties"].items()
+        values = {name: field["default"] for name, field in fields if "default" in field}
+        for name, value in values.items():
+            kind = schema["properties"][name].get("anyOf", [{}])[0].get("type")
+            assert kind != "string" or isinstance(value, str), name  # or it is sent as a string
+        return values
+
+    client.post("add", {"source": "a", "cost": 3.0, "weight": 2.0, "min_interval": "10min"})
+    before = client.scheduler.settings("a")
+    many = schemas["UpdateManyBody"]["properties"]["sources"]["items"]
+    for settings in (defaults(schemas["UpdateBody"]), defaults(many)):
+        answer = client.post("update", {"source": "a", **settings, "max_interval": "24h"})
+        assert answer.status == 200
+        assert client.scheduler.settings("a") == {**before, "max_interval": 86400.0}
+    lease = client.post("lease", defaults(schemas["LeaseBody"])).json["leases"][0]["id"]
+    outcome = defaults(schemas["RecordBody"]["properties"]["outcomes"]["items"])
+    outcomes = [
+        {**outcome, "outcome": "released", "lease": lease},
+        {**outcome, "outcome": "fetched", "source": "a"},
+        {**outcome, "outcome": "failed", "source": "a"},
+    ]
+    assert client.post("record", {"outcomes": outcomes}).json == {"results": [True] * 3}
+    assert client.post("report", {**defaults(schemas["ReportBody"]), "source": "a"}).status == 200
+
+
 def test_metrics_are_those_of_prometheus_and_bounded(client):
     client.post("add", {"source": "https://user:pw@secret.example/"})
     for path in ("/nope", "/v1/explain?source=a", "/v1/%00", "/v1/lease"):

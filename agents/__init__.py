@@ -16,6 +16,7 @@ from agents.policies.industry import Miniflux, Nutch
 from agents.policies.knapsack import WhittleKnapsack
 from agents.policies.lagrangian import Lagrangian
 from agents.policies.periodic import LagrangianPeriodic, WhittlePeriodic
+from agents.policies.planner import Planner
 from agents.policies.regimes import WhittleCurrent, WhittleRegimes
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
@@ -53,6 +54,7 @@ __all__ = [
     "OldestFirst",
     "Optimism",
     "PingFirst",
+    "Planner",
     "Policy",
     "Random",
     "SelfTuning",

@@ -29,6 +29,7 @@ from agents.policies.industry import Miniflux, Nutch
 from agents.policies.knapsack import WhittleKnapsack
 from agents.policies.lagrangian import Lagrangian
 from agents.policies.periodic import LagrangianPeriodic, WhittlePeriodic
+from agents.policies.planner import Planner
 from agents.policies.regimes import WhittleCurrent, WhittleRegimes
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
@@ -82,9 +83,12 @@ ON_REQUEST = tuple(agent.name for agent in _SPECIAL)
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
+# References, which are found by name, and are not listed among the agents: they take long.
+_REFERENCES: dict[str, Callable[..., Agent]] = {Planner.name: Planner}
+
 GROUP = "ephemeral_crawl.agents"  # of entry points
 
-CLAIRVOYANT = "clairvoyant"  # not an agent; see `agents.evaluation.rollout.REFERENCES`
+CLAIRVOYANT = "clairvoyant"  # not an agent: `whittle` with all content observed
 
 
 class AgentOptions(TypedDict, total=False):
@@ -133,8 +137,9 @@ def register(name: str, factory: Callable[..., Agent]) -> None:
             f"the factory of agent {name!r} is {factory!r}, which cannot be called as "
             f"factory(env, seed=seed): {error}. Give a subclass of agents.Agent, or such a function"
         ) from None
-    owner = AGENTS.get(name)
-    again = owner is not None and _origin(owner) == _origin(factory) and owner not in _AGENTS
+    owner = AGENTS.get(name) or _REFERENCES.get(name)
+    ours = (*_AGENTS, *_REFERENCES.values())
+    again = owner is not None and _origin(owner) == _origin(factory) and owner not in ours
     if name == CLAIRVOYANT or not (owner is None or again):
         by = "a reference of agents.evaluate" if owner is None else ".".join(_origin(owner))
         raise ValueError(f"the name {name!r} is taken by {by}; register under another name")
@@ -148,14 +153,15 @@ def find(name: str) -> Callable[..., Agent]:
         ImportError: an installed agent cannot be loaded.
         ValueError: the name is unknown, or several installed packages have it.
     """
-    if name in AGENTS:
-        return AGENTS[name]
+    if factory := AGENTS.get(name) or _REFERENCES.get(name):
+        return factory
     from importlib.metadata import entry_points  # takes longer to import than all the agents
 
     installed = entry_points(group=GROUP)
     points = [point for point in installed if point.name == name]
     if not points:
-        refusal = unknown("agent", name, [*AGENTS, *sorted(point.name for point in installed)])
+        names = [*AGENTS, *_REFERENCES, *sorted(point.name for point in installed)]
+        refusal = unknown("agent", name, names)
         raise ValueError(
             f"{refusal}. Learners have to be trained: agents.learning.LEARNERS[{shown(name)}] is "
             "the class, if it is one. agents.register adds an agent of one's own, for this "
@@ -188,7 +194,7 @@ def make(
     """Return an agent by name, for command lines; `Whittle(env)` makes one by class.
 
     Arguments:
-        name: one of `AGENTS`, or of an installed package (see `find`).
+        name: one of `AGENTS`, of an installed package (see `find`), or the reference "planner".
         env: an environment, a vector environment of Gymnasium, or a `VecEnv` of
             Stable-Baselines3, wrapped or not; or its `Task`.
         seed: seed of agents that draw at random.

@@ -19,7 +19,7 @@ import numpy as np
 from crawl_env.numerics import FloatArray
 
 _INF = math.inf
-_LISTED = 500  # characters of names that a message lists
+_LISTED = 600  # characters of names that a message lists
 _COMPARED = 10_000  # names with which an unknown one is compared
 NOTATION: ContextVar[Callable[[object], str]] = ContextVar("NOTATION", default=repr)
 # The usual types first, since abstract classes take longer.

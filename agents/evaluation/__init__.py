@@ -2,7 +2,6 @@
 
 from agents.evaluation.experience import Experienced
 from agents.evaluation.rollout import (
-    REFERENCES,
     AgentLike,
     EnvironmentLike,
     Evaluation,
@@ -13,7 +12,6 @@ from agents.evaluation.rollout import (
 )
 
 __all__ = [
-    "REFERENCES",
     "AgentLike",
     "EnvironmentLike",
     "Evaluation",

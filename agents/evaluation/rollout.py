@@ -25,7 +25,6 @@ from agents.evaluation.models import (
     task_posed,
 )
 from agents.policies.base import Agent, Environment, NotShown, Policy, Predictor, State
-from agents.policies.planner import Planner
 from agents.registry import CLAIRVOYANT, find, make
 from crawl_env import NEVER, BenchmarkTask, CrawlVectorEnv, Sources, Task
 from crawl_env.benchmark import named
@@ -42,22 +41,6 @@ AgentLike = str | type[Agent] | Predictor | Callable[[Any], Any]
 # An environment, wrapped or not, its task, the arguments of an environment, or the id of a task of
 # the benchmark.
 EnvironmentLike = Environment | Mapping[str, Any] | str
-
-
-@dataclass(frozen=True)
-class Reference:
-    """An upper reference: an agent that observes more than the crawler does, or computes more."""
-
-    agent: str | type[Agent]
-    features: tuple[str, ...]  # features in addition to the given ones
-    arguments: Mapping[str, Any]  # arguments of the environment that replace the given ones
-
-
-# Arrivals depend on the seed alone, so references and agents face the same arrivals.
-REFERENCES = {
-    CLAIRVOYANT: Reference("whittle", ("value",), {"observed": True}),
-    Planner.name: Reference(Planner, (), {}),
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,8 +102,9 @@ def evaluate(
     Arguments:
         agent: one of these:
 
-            - a name for `agents.make` or in `REFERENCES`, or a class such as `agents.Whittle`, also
-              with arguments, as in `functools.partial(Mine, rate=0.1)`;
+            - a name for `agents.make`, or "clairvoyant" (`whittle` with all content observed);
+            - a class such as `agents.Whittle`, also with arguments, as in
+              `functools.partial(Mine, rate=0.1)`;
             - an object with `predict`: an agent, or a trained model of Stable-Baselines3. It gets
               observations in the form (`flat`, `scaled`) that it was made for or trained on, if
               need be normalised by the `VecNormalize` of its environment; discrete actions are
@@ -199,8 +183,7 @@ def compare(
     """Evaluate several agents on the same arrivals; run s of every agent has the same arrivals.
 
     Arguments:
-        agents: names for `agents.make` or in `REFERENCES`, or a dictionary from labels to values
-            that `evaluate` accepts as agent.
+        agents: names, or a dictionary from labels to values that `evaluate` accepts as agent.
         env, steps, warmup, seeds, seed, discount, progress: as in `evaluate`, the same for all.
 
     Returns the `Evaluation` of each agent, by its label, in the order in which they were given.
@@ -338,10 +321,9 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
     """Return the agent that acts, and the arguments of an environment with its features."""
     arguments = _arguments(env)
     more: tuple[str, ...] = ()
-    if isinstance(agent, str) and agent in REFERENCES:
-        reference = REFERENCES[agent]
-        agent, more = reference.agent, reference.features
-        arguments |= reference.arguments
+    if isinstance(agent, str) and agent == CLAIRVOYANT:
+        agent, more = "whittle", ("value",)
+        arguments["observed"] = True
     kind: Any = find(agent) if isinstance(agent, str) else made_of(agent)
     own: Any = getattr(kind, "features", ())
     if isinstance(own, str):

@@ -200,6 +200,14 @@ def test_refuses_what_is_no_environment(thing):
         agents.make("whittle", thing)
 
 
+def test_the_planner_is_found_by_name_and_not_listed():
+    env = crawl(features=("age",))
+    assert type(agents.make("planner", env)) is agents.Planner
+    assert "planner" not in agents.AGENTS
+    with pytest.raises(ValueError, match="name 'planner' is taken"):
+        agents.register("planner", agents.Planner)
+
+
 def test_the_clairvoyant_is_no_agent():
     assert "clairvoyant" not in agents.AGENTS
     with pytest.raises(ValueError, match=r"reference, not an agent.*evaluate\('clairvoyant'"):

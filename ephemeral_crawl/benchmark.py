@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -77,7 +78,10 @@ class Benchmark(ParallelStudy):
         parts = ["benchmark", self.agent, self.tasks, self.training, self.split]
         usual = [None, None, "core", 0, "test"]
         name = "-".join(str(part) for part, x in zip(parts, usual, strict=True) if part != x)
-        return self.out or Path("results") / re.sub(r"[^\w.]+", "-", name)[:_LONGEST]
+        name = re.sub(r"[^\w.]+", "-", name)
+        if len(name) > _LONGEST:
+            name = f"{name[: _LONGEST - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
+        return self.out or Path("results") / name
 
     def run(self) -> None:
         if not self.agent:

@@ -8,6 +8,7 @@ import pytest
 from agents import benchmark
 from agents.evaluation.benchmark import check_result, playable
 from crawl_env import CrawlVectorEnv
+from crawl_env.benchmark import TASKS
 from ephemeral_crawl.__main__ import PROGRAM
 from ephemeral_crawl.benchmark import Benchmark, load
 from tests.refusals import refused
@@ -124,6 +125,10 @@ def test_a_result_does_not_replace_that_of_another_budget_or_of_other_tasks():
         "benchmark-my_module-Mine-trained-100000",
         "benchmark-my_module-Mine-Drift100-EphemeralCrawl-Jumps100-v0",
     ]
+    many = ",".join(TASKS)
+    names = [Benchmark(**mine, tasks=f"{many},{last}").folder.name for last in ("checks", "open")]
+    assert names[0] != names[1]
+    assert {len(name) for name in names} == {120}
 
 
 def test_a_learner_that_is_not_trained_is_told(tmp_path, monkeypatch, capsys):

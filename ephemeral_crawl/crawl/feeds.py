@@ -42,6 +42,8 @@ _UTF_16 = re.compile(rb"""\A(\s*<\?xml[^>]{0,100}?encoding\s*=\s*["'])utf-16\w*"
 _BY_NUMBER = re.compile(rb"&#(x[0-9a-f]{1,8}|[0-9]{1,10});", re.I)
 _HEAD = 2**18  # bytes of a page in which it names its feeds
 _FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json")
+# How a date with a day begins; of others, feedparser takes what is missing from today.
+_DAY = re.compile(r"\s*([^\W\d]|\d\d?[\s-]+[^\W\d]|\d{4}-\d\d?-\d|\d{8}(\d{6})?(?!\d))")
 _PERIODS = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 604_800.0, "monthly": 2_592_000.0}
 _PERIODS["yearly"] = 31_536_000.0
 
@@ -318,10 +320,11 @@ def _key(identity: str) -> int:
 
 
 def _date(entry: Any) -> float | None:
-    for name in ("published_parsed", "updated_parsed"):
+    for name in ("published", "updated"):
         with suppress(TypeError, ValueError, OverflowError):
             # Asked for one date, the entry itself may return the other, with a warning.
-            if moment := dict.get(entry, name):
+            moment, text = (dict.get(entry, key) for key in (f"{name}_parsed", name))
+            if moment and (text is None or _DAY.match(text)):
                 return float(calendar.timegm(moment))
     return None
 

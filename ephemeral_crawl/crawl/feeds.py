@@ -38,7 +38,19 @@ _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?><!--.*?-->\s*)*+<(?:!doctype\s+)?h
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\b")
 _ITEM = re.compile(rb"<(/?)(?:[\w.-]+:)?(?:item|entry)\b", re.I)  # where one begins, or ends
 _DECLARED = 200  # bytes in which a document declares its encoding
-_UTF_16 = re.compile(rb"""\A(\s*<\?xml[^>]{0,100}?encoding\s*=\s*["'])utf-16\w*""", re.I)
+_ENCODING = re.compile(rb"""\A(\s*<\?xml[^>]{0,100}?encoding\s*=\s*["'])([\w.:-]+)""", re.I)
+_CHARSET = re.compile(r"""(;\s*charset\s*=\s*["']?)([\w.:-]+)""", re.I)
+# Encodings by Python's names, and names that it does not know, as browsers read them: with the
+# characters that were added later (https://encoding.spec.whatwg.org).
+_AS_BROWSERS = {
+    **dict.fromkeys(("shift_jis", "x-sjis", "windows-31j"), "cp932"),
+    **dict.fromkeys(("euc_kr", "windows-949"), "cp949"),
+    **dict.fromkeys(("gb2312", "gbk", "x-gbk"), "gb18030"),
+    "big5": "big5hkscs",
+    "x-euc-jp": "euc-jp",
+    "windows-874": "cp874",
+    "iso-8859-8-i": "iso-8859-8",
+}
 _BY_NUMBER = re.compile(rb"&#(x[0-9a-f]{1,8}|[0-9]{1,10});", re.I)
 _HEAD = 2**18  # bytes of a page in which it names its feeds
 _FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json")
@@ -192,9 +204,9 @@ def _json_entry(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _xml_feed(body: bytes, content_type: str) -> Any:
-    if b"\0" not in body[:_DECLARED]:  # then it is not in UTF-16, whatever it says
-        body = _UTF_16.sub(rb"\1utf-8", body, count=1)
-        content_type = content_type.lower().replace("utf-16", "utf-8")
+    is_wide = b"\0" in body[:_DECLARED]
+    body = _ENCODING.sub(lambda m: m[1] + _codec(m[2].decode(), is_wide).encode(), body, count=1)
+    content_type = _CHARSET.sub(lambda m: m[1] + _codec(m[2], is_wide), content_type.lower())
     try:
         try:
             content = _read_xml(body, content_type)
@@ -215,6 +227,17 @@ def _xml_feed(body: bytes, content_type: str) -> Any:
     if not content.entries and (is_broken or not content.get("version")):
         raise ValueError(_why_not(content, body))
     return content
+
+
+def _codec(name: str, is_wide: bool) -> str:
+    """Return the encoding that is meant by a name: without zeros, it is not UTF-16 or UTF-32."""
+    try:
+        known = codecs.lookup(name).name
+    except LookupError:
+        known = name.lower()
+    if known.startswith(("utf-16", "utf-32")) and not is_wide:
+        return "utf-8"
+    return _AS_BROWSERS.get(known, name)
 
 
 def _read_xml(body: bytes, content_type: str) -> Any:

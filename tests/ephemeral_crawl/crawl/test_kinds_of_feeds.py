@@ -58,11 +58,34 @@ def test_feeds_of_all_kinds_and_encodings_say_the_same(text, codec, named):
     ]
 
 
-def test_a_feed_that_is_not_in_utf_16_though_its_header_says_so():
-    item = "<item><title>ä</title></item>"
-    body = f"<rss version='2.0'><channel>{item}</channel></rss>".encode()
-    found = parse_feed(body, "text/xml; charset=UTF-16")
-    assert [item.title for item in found.items] == ["ä"]
+@pytest.mark.parametrize(
+    ("name", "title", "codec"),
+    [
+        ("UTF-16", "ä", "utf-8"),
+        ("utf16", "ab ä", "utf-8"),
+        ("utf16", "abc ä", "utf-8"),
+        ("u16", "abc ä", "utf-8"),
+        ("utf_32", "ä", "utf-8"),
+        ("iso-8859-1", "“ä”", "windows-1252"),
+        ("Shift_JIS", "①髙", "cp932"),
+        ("x-sjis", "①髙", "cp932"),
+        ("euc-kr", "똠방각하", "cp949"),
+        ("gb2312", "镕€", "gb18030"),
+        ("GBK", "镕€㐂", "gb18030"),
+        ("big5", "㗎嘅", "big5hkscs"),
+        ("windows-874", "ไทย…", "cp874"),
+        ("iso-8859-8-i", "שלום", "iso-8859-8"),
+    ],
+)
+def test_encodings_are_read_as_by_browsers(name, title, codec):
+    """One character that a standard had not yet spoilt all others."""
+    text = f"<rss version='2.0'><channel><item><title>{title}</title></item></channel></rss>"
+    for declaration, header in (
+        ("", f"text/xml; charset={name}"),
+        (f"<?xml version='1.0' encoding='{name}'?>", "application/xml"),
+    ):
+        found = parse_feed((declaration + text).encode(codec), header)
+        assert [item.title for item in found.items] == [title]
 
 
 @pytest.mark.parametrize("header", ["", "text/xml", "text/xml; charset=utf-8"])

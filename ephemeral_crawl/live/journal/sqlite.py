@@ -258,9 +258,6 @@ class SqliteJournal(SqlJournal):
         connection = self._use()
         try:
             connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.DatabaseError as error:
-            raise self._unusable(error) from error
-        try:
             yield
             connection.execute("COMMIT")
             self._keep_place()

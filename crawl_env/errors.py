@@ -118,8 +118,9 @@ def check_within(
     ...
     ValueError: discount is 1.5; it must be above 0 and at most 1
     """
-    number = math.nan
+    number, kind = math.nan, "a number, "
     if isinstance(value, _REAL) and not isinstance(value, bool):
+        kind = ""
         try:
             number = float(value)
         except OverflowError:
@@ -128,7 +129,7 @@ def check_within(
     below = number < high if open_high else number <= high
     if not (math.isfinite(number) and above and below):
         bounds = _range(low, high, open_low, open_high, finite=True)
-        raise ValueError(f"{name} is {shown(value)}; it must be {bounds}{_in(unit)}")
+        raise ValueError(f"{name} is {shown(value)}; it must be {kind}{bounds}{_in(unit)}")
     return number
 
 
@@ -145,7 +146,8 @@ def check_whole(name: str, value: object, minimum: int = 1, what: str = "") -> i
         condition = f" of {what}, at least {minimum}" if what else f" of at least {minimum}"
         if number is not None and number >= minimum:
             condition += " and below 2**63"
-        raise ValueError(f"{name} is {shown(value)}; it must be a whole number{condition}")
+        kind = ", a float" * (isinstance(value, float | np.floating) and value.is_integer())
+        raise ValueError(f"{name} is {shown(value)}{kind}; it must be a whole number{condition}")
     return number
 
 
@@ -265,7 +267,9 @@ def check_names(names: Sequence[str], element: str = "source") -> tuple[str, ...
     ...
     crawl_env.errors.ElementError: source 2: the name 'a' appears twice; names must be unique
     """
-    labels = tuple(str(name).strip() for name in names)
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValueError(f"names is {shown(names)}; give a sequence, one name per {element}")
+    labels = tuple(map(label_of, names))
     if len(set(labels)) == len(labels) and all(labels):
         return labels
     first: dict[str, int] = {}
@@ -278,6 +282,13 @@ def check_names(names: Sequence[str], element: str = "source") -> tuple[str, ...
             raise ElementError(what, position, f"{element} {position}", first[label])
         first[label] = position
     raise AssertionError("unreachable")
+
+
+def label_of(name: object) -> str:
+    """Return a name as text without surrounding whitespace; "" for a missing one, such as the NaN
+    of pandas."""
+    missing = name is None or type(name).__name__ == "NAType" or name != name
+    return "" if missing else str(name).strip()
 
 
 def _range(

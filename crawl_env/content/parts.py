@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -31,6 +32,10 @@ def make_part(kind: str, part: str | Mapping[str, Any], classes: Mapping[str, ty
     for parameter in parameters:
         if parameter not in names:
             raise unknown(f"parameter of {name!r}", parameter, names or ["none"])
+    try:
+        inspect.signature(classes[name]).bind(**parameters)
+    except TypeError as error:
+        raise ValueError(f"{kind} is {shown(part)}: {error}; give it beside the name") from None
     return classes[name](**parameters)
 
 

@@ -21,6 +21,7 @@ from crawl_env.errors import (
     check_positive,
     check_whole,
     counted,
+    label_of,
     shown,
     unknown,
 )
@@ -568,9 +569,9 @@ def _checked(parameters: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[
 
 def _labels(what: str, one: str, values: Iterable[str], n: int) -> tuple[str, ...]:
     """Return one label per source, or () if none has one; `what` is the name of the argument."""
-    if isinstance(values, str):
+    if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError(f"{what} is {values!r}; give a sequence, one {one} per source")
-    labels = tuple(str(label).strip() for label in values)
+    labels = tuple(map(label_of, values))
     if len(labels) not in (0, n):
         raise ValueError(f"{what} has {len(labels)} entries for {n} sources; give one per source")
     return labels if any(labels) else ()

@@ -560,7 +560,7 @@ def make_sources(sources: object) -> Sources:
             raise ValueError("sources holds a batch of fleets; give one fleet of shape (N,)")
         return sources
     if isinstance(sources, Mapping):
-        return _from_columns(sources)
+        return make_sources(_from_columns(sources))
     if isinstance(sources, Path) or (
         isinstance(sources, str) and sources.lower().endswith(SUFFIXES)
     ):

@@ -52,7 +52,7 @@ def refuse(wrong):
     for check in (check_positive, check_non_negative, check_whole):
         with pytest.raises(ValueError, match=r"^x is .*; it must be "):
             check("x", wrong)
-    with pytest.raises(ValueError, match=r"^x is .*; it must be between 0 and 3$"):
+    with pytest.raises(ValueError, match=r"^x is .*; it must be (a number, )?between 0 and 3$"):
         check_within("x", wrong, 0, 3)
 
 
@@ -75,7 +75,8 @@ def refuse(wrong):
         (lambda: check_within("x", 1, 1, open_low=True), "x is 1; it must be finite and above 1"),
         (lambda: check_within("x", 2, high=1), "x is 2; it must be finite and at most 1"),
         (lambda: check_within("x", NAN), "x is nan; it must be finite"),
-        (lambda: check_whole("x", 2.0), "x is 2.0; it must be a whole number of at least 1"),
+        (lambda: check_positive("x", "2"), "x is '2'; it must be a number, positive and finite"),
+        (lambda: check_whole("x", 2.0), "x is 2.0, a float; it must be a whole number"),
         (
             lambda: check_whole("x", 1, 2, "states"),
             "x is 1; it must be a whole number of states, at least 2",

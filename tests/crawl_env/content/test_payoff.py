@@ -71,6 +71,7 @@ def test_a_topic_is_worth_less_the_more_of_it_is_collected(seed, limit, drawn):
     [
         ("deadline", "payoff is 'deadline'; give a payoff, such as"),
         ({"steps": 3}, "needs the entry 'name'"),
+        ({"name": "deadline"}, "missing a required argument: 'steps'; give it beside the name"),
         ({"name": "dedline"}, "did you mean 'deadline'"),
         ({"name": "deadline", "step": 3}, "did you mean 'steps'"),
         ({"name": "deadline", "steps": 0}, "steps is 0"),

@@ -330,10 +330,13 @@ def test_what_is_no_array_of_sources_is_refused():
         with refused("decay_rate must be a number or an array of numbers"):
             Sources(1.0, 1.0, bad)
     for period in (0.0, -1.0, math.nan, math.inf, None, [1.0, 2.0], "1", 10**400):
-        with refused("period is ", "; it must be positive and finite (time)"):
+        with refused("period is ", "; it must be ", "positive and finite (time)"):
             fleet_of(period=period)
-    with refused("hosts is 'abc'; give a sequence, one host per source"):
-        fleet_of(hosts="abc")
+    for no_sequence in ("abc", None):
+        with refused(f"hosts is {no_sequence!r}; give a sequence, one host per source"):
+            fleet_of(hosts=no_sequence)
+        with refused(f"names is {no_sequence!r}; give a sequence, one name per source"):
+            fleet_of(names=no_sequence)
     with refused("hosts has 2 entries for 3 sources"):
         fleet_of(hosts=["a", "a"])
     with refused("topics is 'abc'; give a sequence, one topic per source"):
@@ -341,9 +344,27 @@ def test_what_is_no_array_of_sources_is_refused():
     for names in (["a"], ["a", "b", "c", "d"]):
         with refused(f"names has {len(names)} entries for 3 sources"):
             fleet_of(names=names)
-    for names in (["a", "b", " a"], ["a", "", "b"]):
-        with refused("source 2: the name 'a' appears twice" if names[1] else "source 1: "):
-            fleet_of(names=names)
+    with refused("source 2: the name 'a' appears twice"):
+        fleet_of(names=["a", "b", " a"])
+    for nothing in ("", None, math.nan, NAType()):
+        with refused("source 1: the source has no name"):
+            fleet_of(names=["a", nothing, "b"])
+
+
+class NAType:
+    """As pandas.NA, which has no truth value."""
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("ambiguous")
+
+
+def test_a_missing_host_or_topic_is_one_of_its_own():
+    missing = [None, math.nan, NAType()]
+    assert fleet_of(hosts=missing).host_of is None
+    assert fleet_of(topics=missing).topic_of.tolist() == [0, 1, 2]
 
 
 def test_numbers_beyond_floating_point_are_refused_without_a_warning():

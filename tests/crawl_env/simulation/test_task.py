@@ -103,6 +103,10 @@ BAD = {
     "features None": ({"features": None}, ["features"]),
     "sources None": ({"sources": None}, ["sources", "preset", "csv"]),
     "sources a batch": ({"sources": Sources.stack([costs(1, 1)] * 2)}, ["sources", "one fleet"]),
+    "sources a batch of columns": (
+        {"sources": {"arrival_rate": [[1, 2]], "mean_utility": 1, "decay_rate": 1}},
+        ["sources", "one fleet"],
+    ),
     "sources drawing nothing": ({"sources": lambda rng: None}, ["sources", "Sources"]),
 }
 

@@ -55,9 +55,19 @@ def form_of(model: Any) -> dict[str, bool]:
     return {"flat": len(space.shape) == 1, "scaled": bool(np.isfinite(space.high).all())}
 
 
+def check_has_task(agent: Policy) -> Policy:
+    """Return an agent; raise ValueError if its `__init__` has not called that of `Agent`."""
+    if not hasattr(agent, "task"):
+        raise ValueError(
+            f"the agent is a {type(agent).__name__} without a task; call "
+            "super().__init__(env, seed=seed) in its __init__"
+        )
+    return agent
+
+
 def check_agent(agent: Policy, task: Task) -> Policy:
     """Return an agent; raise ValueError if it was made for other observations than the task's."""
-    own = agent.task
+    own = check_has_task(agent).task
     if own.features != task.features:
         raise ValueError(
             f"the agent was made for the features {own.features}, and this environment shows "

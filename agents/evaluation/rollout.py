@@ -20,6 +20,7 @@ from agents.evaluation.models import (
     Function,
     Model,
     check_agent,
+    check_has_task,
     form_of,
     makes_agents,
     task_posed,
@@ -332,7 +333,7 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
             f"state a tuple, as in features = ({own!r},)"
         )
     if isinstance(kind, type) and issubclass(kind, Agent):
-        more += kind.features_in(Task(**{**arguments, "features": "value"}))
+        more += tuple(kind.features_in(Task(**{**arguments, "features": "value"})))
     elif (isinstance(agent, str) or isinstance(kind, type)) and isinstance(own, tuple | list):
         more += tuple(own)  # of a class of another base, or the function of this name
     arguments |= form_of(agent)
@@ -363,7 +364,8 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
     if isinstance(kind, type):
         if not hasattr(kind, "predict"):
             raise ValueError(f"the class {kind.__name__} has no method `predict`")
-        return new(cast("Callable[..., Predictor]", agent), env, seed)
+        agent = new(cast("Callable[..., Predictor]", agent), env, seed)
+        return check_has_task(agent) if isinstance(agent, Policy) else agent
     if not (hasattr(agent, "predict") or callable(agent)):
         raise ValueError(
             f"agent is {agent!r}; give a name, a subclass of agents.Agent, an object with "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from typing import Any
 
@@ -105,8 +106,8 @@ def _plain(name: str, value: Any) -> Any:
         return value.tolist()
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _plain(key, entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, Iterable) and not isinstance(value, str):
         return [_plain(name, entry) for entry in value]
     return value

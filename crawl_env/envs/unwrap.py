@@ -11,7 +11,10 @@ from gymnasium import spaces
 from crawl_env.simulation.task import Task
 
 _MADE = "make one with gym.make('EphemeralCrawl-v0', sources=…), or give a crawl_env.Task"
-_REMEDY = "Pass agents.make the environment without that wrapper, and use the wrapper when stepping"
+_REMEDY = (
+    "Pass the environment without that wrapper, such as env.unwrapped, and use the wrapper when "
+    "stepping"
+)
 
 
 def task_of(env: Any) -> Task:

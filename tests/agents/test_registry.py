@@ -127,7 +127,7 @@ def test_looks_into_other_processes(closing):
 
 # -------------------------------------------------------------------------------------- refusals
 
-REMEDY = "Pass agents.make the environment without that wrapper"
+REMEDY = "Pass the environment without that wrapper, such as env.unwrapped"
 CHANGED = {
     "FlattenObservation": (lambda: wrappers.FlattenObservation(crawl()), "FlattenObservation"),
     "NormalizeObservation": (

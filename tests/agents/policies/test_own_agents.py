@@ -1,5 +1,7 @@
 """Mistakes in agents of one's own, and in what they are given, are named."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,11 @@ class Text(Agent):
     features = "age"
 
 
+class Uninitialised(Own):
+    def __init__(self, env, *, seed=None):
+        pass
+
+
 class OneRow(Own):
     def index(self, value, sources):
         return value[0]
@@ -50,8 +57,10 @@ class OneRow(Own):
         (Text, ValueError, r"Text has features = 'age', which is text; .* \('age',\)"),
         (OneRow, ValueError, r"index of shape \(4,\); .* \(3, 4\)"),
         (3, ValueError, "agent is 3; give a name, a subclass"),
+        (Uninitialised, ValueError, r"Uninitialised without a task; call super\(\).__init__"),
+        (Uninitialised(None), ValueError, "Uninitialised without a task"),
     ],
-    ids=["none", "scalar", "no return", "text", "one row", "no agent"],
+    ids=["none", "scalar", "no return", "text", "one row", "no agent", "class", "object"],
 )
 def test_a_wrong_agent_is_named(agent, error, message):
     with pytest.raises(error, match=message):
@@ -105,3 +114,13 @@ def test_a_class_of_another_base_observes_the_features_that_it_states():
             return np.ones(observation.shape[:-1]), None
 
     assert evaluate(Plain, TASK, steps=2, warmup=0, seeds=3).reward.min() > 0
+
+
+def test_the_features_of_an_agent_may_be_a_list():
+    class Listed(Agent):
+        features: ClassVar = ["age"]
+
+        def priority(self, view):
+            return view["age"] / (1 + view["age"])
+
+    assert evaluate(Listed, TASK, steps=2, warmup=0, seeds=3).reward.min() > 0

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections import UserDict, UserList
 
 import gymnasium as gym
 import numpy as np
@@ -155,6 +156,13 @@ def test_the_kind_of_vector_environment_is_part_of_the_spec(mode):
     other = gym.make_vec(EnvSpec.from_json(strict(vec.spec.to_json())))
     assert type(other.unwrapped) is type(vec.unwrapped)
     assert history(other) == history(vec)
+
+
+def test_other_mappings_and_sequences_are_written_too():
+    """As those of OmegaConf, which Hydra gives."""
+    features, arrivals = UserList(["value", "age"]), UserDict(name="poisson", rate="drift")
+    env = gym.make(ID, budget=2, features=features, arrivals=arrivals)
+    assert history(again(env)) == history(env)
 
 
 @pytest.mark.parametrize("wrapper", [SubsetAction, SequentialSelection])

@@ -110,6 +110,11 @@ def open_journal(
     if (file := file_of(store)) is not None:
         if "\0" in str(file):
             raise ValueError(f"store is {shown(store)}; a path has no NUL characters")
+        if isinstance(store, str) and "?" in store:  # as other programs take it
+            raise ValueError(
+                f"store is {shown(store)}; the address of a file has no options: leave out what "
+                "follows the ?, or give a pathlib.Path if it is part of the name"
+            )
         return SqliteJournal(file, full=full, patience=patience, new=new)
     if isinstance(store, str) and store.startswith(_SERVERS):
         from ephemeral_crawl.live.journal.postgres import PostgresJournal  # an optional dependency

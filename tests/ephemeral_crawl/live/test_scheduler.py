@@ -1103,6 +1103,7 @@ def test_what_is_refused_changes_nothing(scheduler, call, words):
         ({"budget": "1/h", "worth_at": "sunrise"}, "publication"),
         ({"budget": "1/h", "clock": 5}, "clock is 5"),
         ({"budget": "1/h", "store": "mysql://x"}, "sqlite:///crawl.db"),
+        ({"budget": "1/h", "store": "sqlite:///crawl.db?timeout=5"}, "leave out what follows"),
     ],
 )
 def test_settings_that_are_refused(arguments, words):

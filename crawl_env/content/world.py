@@ -114,15 +114,29 @@ class World:
         elif track_belief and arrivals.random:
             self._belief = MeanStock(Deterministic().bind(sources, num_envs), self.shape)
         self._seeded_by: np.random.Generator | None = None
+        self._show_pings = show_pings
+        self._share()
+
+    def _share(self) -> None:
+        """Set the attributes that are arrays of the parts, or views."""
         self.value, self.items = self._stock.value, self._stock.count
         self.belief = self._belief.value
-        self.pings_aged = self._pings.aged if self._pings is not None and show_pings else None
+        pings = self._pings if self._show_pings else None
+        self.pings_aged = None if pings is None else pings.aged
         self.flat_crawled_at = self.crawled_at.reshape(-1)
 
+    def __getstate__(self) -> dict[str, Any]:
+        shared = ("value", "items", "belief", "pings_aged", "flat_crawled_at")
+        state = {name: value for name, value in vars(self).items() if name not in shared}
+        for name in ("tried_at", "seen_at"):
+            if state[name] is self.crawled_at:
+                del state[name]
+        return state
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Copying and pickling turn views into separate arrays.
-        vars(self).update(state)
-        self.flat_crawled_at = self.crawled_at.reshape(-1)
+        # Copying and pickling turn views, and joblib all references, into separate arrays.
+        vars(self).update(dict.fromkeys(("tried_at", "seen_at"), state["crawled_at"]) | state)
+        self._share()
 
     def _bind(self, sources: Sources) -> None:
         if sources.arrival_rate.shape not in (self.shape[1:], self.shape):

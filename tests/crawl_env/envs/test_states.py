@@ -2,8 +2,10 @@
 state, belongs to it alone, and depends on the seed, not on what is crawled elsewhere."""
 
 import copy
+import io
 import pickle
 
+import joblib
 import numpy as np
 import pytest
 
@@ -151,7 +153,8 @@ def test_states_and_copies_continue_as_if_never_left(task, rows):
     now = 5 + list(TASKS).index(task) % 4  # before, at and after the end of the first episode
     run(env, actions[4:now])
     seen = env.step(actions[now])[0]
-    state, copies = env.get_state(), [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    copies = copy.deepcopy(env), pickle.loads(pickle.dumps(env)), stored(env)
+    state = env.get_state()
     expected = [*run(env, actions[now + 1 :]), env.reset()[0]]
     for twin in copies:
         assert same([*run(twin, actions[now + 1 :]), twin.reset()[0]], expected)
@@ -160,6 +163,14 @@ def test_states_and_copies_continue_as_if_never_left(task, rows):
         assert np.array_equal(restored.set_state(given), seen)
         spoil(given)
         assert same([*run(restored, actions[now + 1 :]), restored.reset()[0]], expected)
+
+
+def stored(env):
+    """Return a copy made by joblib, in which no two attributes are the same array."""
+    file = io.BytesIO()
+    joblib.dump(env, file)
+    file.seek(0)
+    return joblib.load(file)
 
 
 def spoil(*trees):

@@ -39,7 +39,7 @@ import httpx
 
 from crawl_env import __version__
 from crawl_env.errors import shown
-from ephemeral_crawl.crawl.sitemaps import GZIP, CutOff, unpacked
+from ephemeral_crawl.crawl.documents import GZIP, CutOff, unpacked
 from ephemeral_crawl.crawl.urls import ENCODED, check_url, is_public
 from ephemeral_crawl.live.reasons import Kind
 

@@ -20,14 +20,8 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urljoin, urlsplit
 from xml.sax import SAXException, SAXParseException
 
-from ephemeral_crawl.crawl.sitemaps import (
-    MOST_BYTES,
-    CutOff,
-    ends_early,
-    is_sitemap,
-    parse_sitemap,
-    unpacked,
-)
+from ephemeral_crawl.crawl.documents import CutOff, ends_early, unpacked
+from ephemeral_crawl.crawl.sitemaps import MOST_BYTES, is_sitemap, parse_sitemap
 
 MOST_ITEMS = 2000  # of a feed, the newest; further ones are not looked at
 MOST_WORTH = 1e9

@@ -34,8 +34,8 @@ def work() -> None:
             sys.modules[name] = module_from_spec(spec)  # which is not executed
     import feedparser  # noqa: F401  # which takes a while
 
+    from ephemeral_crawl.crawl.documents import CutOff
     from ephemeral_crawl.crawl.feeds import parse_feed
-    from ephemeral_crawl.crawl.sitemaps import CutOff
 
     with suppress(ImportError, ValueError, OSError):
         import resource

@@ -293,20 +293,21 @@ class Client:
         # Of gzip, many servers state the unpacked length, which gzip ends with, and keep connected.
         length = answer.headers.get("content-length", "") if packings else ""
         end = (int(length) % 2**32).to_bytes(4, "little") if length.isdecimal() else None
-        parts, received = [], 0
+        body = bytearray()
         try:
             async for part in answer.aiter_raw():
-                received += len(part)
-                if received > self._most:
+                body += part
+                if len(body) > self._most:
                     raise FetchError("content", f"the document has more than {self._most:,} bytes")
-                parts.append(part)
-                if end and part.endswith(end):
-                    break
+                if end and body.endswith(end):
+                    with suppress(CutOff):  # where these bytes are there by chance
+                        return unpacked(bytes(body), self._most), len(body)
+                    end = None
         except _LOST:  # gzip tells whether it is whole, whatever length is stated
-            if not (packings and b"".join(parts).startswith(GZIP)):
+            if not (packings and body.startswith(GZIP)):
                 raise
-        body = b"".join(parts)
-        return unpacked(body, self._most) if packings else body, received
+        whole = bytes(body)
+        return unpacked(whole, self._most) if packings else whole, len(whole)
 
 
 def _target(url: str, location: str) -> str:

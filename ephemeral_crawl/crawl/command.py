@@ -130,6 +130,8 @@ class CrawlFeeds(Command):
 
         self._check()
         client = None if self.dry_run or self.explain or self.resume else self._client()
+        if client and self.public_url is not None:
+            asyncio.run(self._check_listen())
         level: Level = "error" if self.quiet else self.log_level
         waiting = Waiting()
         settings: dict[str, Any] = {
@@ -369,11 +371,7 @@ class CrawlFeeds(Command):
         if subscriptions is None:
             yield
             return
-        host, _, port = self.listen.rpartition(":")
-        try:
-            server = await listen(subscriptions, host.strip("[]"), int(port))
-        except OSError as error:
-            raise ValueError(f"cannot listen on {self.listen}: {error.strerror}") from None
+        server = await listen(subscriptions, *self._address)
         keeping = asyncio.create_task(subscriptions.keep())
         try:
             yield
@@ -383,6 +381,19 @@ class CrawlFeeds(Command):
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
             subscriptions.close()
+
+    async def _check_listen(self) -> None:
+        """Raise ValueError if --listen cannot be used: before a store is made."""
+        try:
+            server = await asyncio.start_server(lambda _, writer: writer.close(), *self._address)
+        except OSError as error:
+            raise ValueError(f"cannot listen on {self.listen}: {error.strerror}") from None
+        server.close()
+
+    @property
+    def _address(self) -> tuple[str, int]:
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
 
     @contextlib.contextmanager
     def _output(self) -> Iterator[TextIO]:

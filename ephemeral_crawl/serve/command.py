@@ -87,16 +87,21 @@ class Serve(Command):
         from ephemeral_crawl.serve.admission import VARIABLE, Limits, find_token, is_loopback
         from ephemeral_crawl.serve.server import listen
 
-        token = find_token(self.token_file)
-        if token is None and not is_loopback(self.host):
-            raise ValueError(
-                f"--host {self.host} can be reached from other machines, and there is no token; "
-                f"give --token-file FILE, which is made if it does not exist, or set {VARIABLE}"
-            )
         limits = Limits(rate=check_positive("--rate", self.rate, "requests per second"))
-        if self.public_url is not None and token is None:
-            raise ValueError("--public-url needs a token, as by --token-file")
-        with listen(self.host, self.port) as listener:
+        if self.public_url is not None:
+            from ephemeral_crawl.crawl.urls import check_url
+
+            check_url(self.public_url, "--public-url")
+        with listen(self.host, self.port) as listener:  # before a token or a store is made
+            token = find_token(self.token_file)
+            if token is None and not is_loopback(self.host):
+                raise ValueError(
+                    f"--host {self.host} can be reached from other machines, and there is no "
+                    f"token; give --token-file FILE, which is made if it does not exist, or set "
+                    f"{VARIABLE}"
+                )
+            if self.public_url is not None and token is None:
+                raise ValueError("--public-url needs a token, as by --token-file")
             if self.shards is None:
                 self._alone(token, limits, listener)
             else:
@@ -146,7 +151,6 @@ class Serve(Command):
         import time
 
         from crawl_env.errors import check_whole
-        from ephemeral_crawl.crawl.urls import check_url
         from ephemeral_crawl.serve.actors import Actors
         from ephemeral_crawl.serve.server import forward, logs
         from ephemeral_crawl.shards.balancer import Balancer
@@ -162,13 +166,11 @@ class Serve(Command):
             for name in ("half_life", "worth_at", "explore")
             if (value := getattr(self, name)) is not None
         }
-        if self.public_url is not None:
-            check_url(self.public_url, "--public-url")
-            if balancer is None:
-                raise ValueError(
-                    "--public-url is for the server that starts the shards, with --budget; others "
-                    "pass on what hubs and sites send without it"
-                )
+        if self.public_url is not None and balancer is None:
+            raise ValueError(
+                "--public-url is for the server that starts the shards, with --budget; others pass "
+                "on what hubs and sites send without it"
+            )
         actors = Actors(
             self.store,
             number,

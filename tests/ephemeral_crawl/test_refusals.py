@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 
 import pytest
 
@@ -155,6 +156,27 @@ def test_a_command_that_is_refused_leaves_no_folder_behind(words, tmp_path, monk
     with pytest.raises(SystemExit, match=r"none\.csv: No such file"):
         run(words)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "crawl feeds.csv --listen 127.0.0.1:PORT --public-url http://a.example/",
+            "cannot listen on",
+        ),
+        ("serve --token-file token --port PORT", "cannot listen on 127.0.0.1 port"),
+        ("serve --token-file token --port 0 --public-url ftp://a", "--public-url is 'ftp://a'"),
+    ],
+)
+def test_a_start_that_is_refused_leaves_no_store_behind(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "feeds.csv").write_text("source\nhttp://a.example/\n")
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        given = words.replace("PORT", str(busy.getsockname()[1]))
+        with pytest.raises(SystemExit, match=message):
+            run(f"{given} --budget 1/h")
+    assert [file.name for file in tmp_path.iterdir()] == ["feeds.csv"]
 
 
 @pytest.mark.parametrize("what", ["a file", "a folder of others", "the folder of the input"])

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crawl_env.content.parts import make_part
+from crawl_env.content.parts import is_known, make_part
 from crawl_env.content.process import ArrivalProcess
-from crawl_env.errors import check_positive, check_whole, shown
+from crawl_env.errors import check_array, check_positive, check_whole, shown
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 
@@ -164,6 +164,21 @@ class DiminishingReturns(Payoff):
 
 
 PAYOFFS: dict[str, type[Payoff]] = {kind.name: kind for kind in (Deadline, DiminishingReturns)}
+
+
+def reward_of(
+    payoff: Payoff, sources: Sources, picked: IntArray, value: FloatArray, elapsed: FloatArray
+) -> FloatArray:
+    """Return what `payoff.reward` returns, checked if its class is one of a user's own.
+
+    Raises:
+        ValueError: the reward is not one finite number for each environment.
+    """
+    reward = payoff.reward(sources, picked, value, elapsed)
+    if is_known(payoff):
+        return reward
+    what = f"the reward that {type(payoff).__name__}.reward returned"
+    return check_array(what, reward, elapsed.shape, element="environment")
 
 
 def make_payoff(payoff: object) -> Payoff | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crawl_env.content.payoff import reward_of
 from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
@@ -259,7 +260,7 @@ class Simulation:
         if self._on_average:
             self.balance += self.task.budget - self.spent
         if self.task.payoff is not None:
-            reward = self.task.payoff.reward(world.sources, picked, value, self.elapsed)
+            reward = reward_of(self.task.payoff, world.sources, picked, value, self.elapsed)
             self.elapsed += 1.0
             return reward
         collected = self._per_env(picked, value)

@@ -93,3 +93,22 @@ def test_what_does_not_fit():
 
     with pytest.raises(ValueError, match="JSON cannot hold"):
         Own().describe()
+
+
+@pytest.mark.parametrize(
+    ("reward", "words"),
+    [
+        (lambda value, envs: value.sum(), r"Own.reward returned has shape \(\); .* \(3,\)"),
+        (lambda value, envs: value, r"shape \(6,\); it must have shape \(3,\)"),
+        (lambda value, envs: np.full(envs, np.nan), "environment 0: the reward .* is nan"),
+    ],
+)
+def test_a_payoff_of_ones_own_rewards_each_environment(reward, words):
+    class Own(Payoff):
+        def reward(self, sources, picked, value, elapsed):
+            return reward(value, elapsed.size)
+
+    vec = CrawlVectorEnv(3, budget=2, payoff=Own())
+    vec.reset(seed=0)
+    with pytest.raises(ValueError, match=words):
+        vec.step(np.ones((3, 4)))

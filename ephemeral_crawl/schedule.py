@@ -189,7 +189,10 @@ def _write(
     period = float(fleet.period)
     published = float((fleet.arrival_rate * fleet.mean_utility).sum())
     if not published > 0.0:
-        raise ValueError("no source publishes anything of any utility at the end of the log")
+        raise ValueError(
+            "no source publishes anything of any utility at the end of the log; give items of a "
+            "utility above 0, of times until which sources publish (--until)"
+        )
     best = float(plan.best.reward.sum()) / period
     now = float(collected(fleet, crawls).sum())
     cost = float((crawls * fleet.cost).sum()) * period

@@ -183,7 +183,7 @@ def _read_csv(path: PathName, known: Sequence[Column]) -> tuple[Cells, set[str]]
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}, row {_first_undecodable(path)}: not UTF-8 text ({error.reason}); save "
-                "the file as UTF-8 and try again"
+                "the file as UTF-8, compressed at most by gzip with a name in .gz, and try again"
             ) from None
         except csv.Error as error:
             raise ValueError(

@@ -26,6 +26,7 @@ import crawl_env
 from agents.evaluation import aggregate, statistics
 from agents.evaluation.experience import Experienced
 from agents.evaluation.rollout import (
+    LEARNERS,
     AgentLike,
     evaluate,
     made_of,
@@ -49,7 +50,6 @@ _ENVIRONMENTS = 8  # in which an agent trains at once
 _OVERSHOOT = 1.05  # of the budget of training: the last update is completed
 _LARGEST = 1e300  # of any number in a result
 _LONGEST_NAME = 100  # characters
-_LEARNERS = "agents.learning."  # modules of the learners
 _HEAD = {
     "format": int,
     "agent": str,
@@ -194,7 +194,7 @@ def playable(
             the agent is a learner of `agents.learning`, and is not trained.
     """
     kind = made_of(agent)
-    if not training and isinstance(kind, type) and kind.__module__.startswith(_LEARNERS):
+    if not training and isinstance(kind, type) and kind.__module__.startswith(LEARNERS):
         raise ValueError(
             f"{name_of(agent)} has to be trained before each run; state the source-steps of its "
             f"training, such as {BUDGETS[0]}"

@@ -24,7 +24,7 @@ from agents.policies.base import Predictor
 from agents.registry import make
 from crawl_env import BenchmarkTask, CrawlEnv
 from crawl_env.benchmark import named
-from crawl_env.errors import check_range, check_whole
+from crawl_env.errors import check_whole, check_within
 from crawl_env.extras import missing
 from crawl_env.files.atomic import write_text
 
@@ -80,7 +80,7 @@ def record(
         ) from None
     entry = named(task)
     check_whole("episodes", episodes, 1)
-    check_range("random", np.array(random), 0, 1)
+    check_within("random", random, 0.0, 1.0)
     if not re.fullmatch(r"[\w-]+", name_of(policy)):
         raise ValueError(
             f"the name of the policy is {name_of(policy)!r}; names of data sets have letters, "

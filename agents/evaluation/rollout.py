@@ -83,6 +83,7 @@ _PLACES = (  # of code that is not that of an agent of one's own
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
 )
 
+LEARNERS = "agents.learning."  # modules of the learners
 _USUAL = _Protocol(steps=2000, warmup=200, seeds=20, discount=1.0)
 
 
@@ -364,6 +365,11 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
     if isinstance(kind, type):
         if not hasattr(kind, "predict"):
             raise ValueError(f"the class {kind.__name__} has no method `predict`")
+        if kind.__module__.startswith(LEARNERS):
+            raise ValueError(
+                f"{kind.__name__} is the class of a learner, which has to be trained; give a "
+                f"trained one, such as {kind.__name__}(env).learn(500)"
+            )
         agent = new(cast("Callable[..., Predictor]", agent), env, seed)
         return check_has_task(agent) if isinstance(agent, Policy) else agent
     if not (hasattr(agent, "predict") or callable(agent)):

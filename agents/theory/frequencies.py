@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from agents.theory.closed_form import continuous_ages_reaching
 from agents.theory.price import CLOSE, first_where, near_level
 from agents.theory.renewal import simplified
 from crawl_env import Sources
-from crawl_env.errors import check_positive
+from crawl_env.errors import check_array, check_positive
 from crawl_env.numerics import FloatArray
 
 _SAMPLE = 4096  # sources of which the multiplier is found first
@@ -97,22 +98,29 @@ def rates_within(
     return np.where(is_covered, most, best)
 
 
-def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray:
+def static_reward(sources: Sources, frequency: ArrayLike) -> float | FloatArray:
     """Return T·Σ u* f (1 − e^{−μ/f}), utility / step: crawls at equal intervals 1/f.
 
     Capacities count as in `agents.theory.renewal.simplified`; f counts the crawls that succeed.
     Intervals that are no whole number of steps cannot be kept, so a schedule earns less; the
     relaxed bound, which no schedule exceeds, may be below this.
 
+    Arguments:
+        frequency: f ≥ 0, crawls per unit of time, in the shape of the fleet.
+
+    Raises:
+        ValueError: a frequency is negative or not finite, or the shapes differ.
+
     >>> fleet = Sources.preset("table1")
     >>> round(static_reward(fleet, static_frequencies(fleet, 2)), 2)
     340.3
     """
     sources = simplified(sources)
-    with np.errstate(divide="ignore"):
-        interval = 1.0 / frequency
+    rate = check_array("frequency", frequency, sources.ceiling.shape, 0.0, unit="crawls / time")
+    with np.errstate(divide="ignore", over="ignore"):
+        interval = 1.0 / rate
     reward = sources.ceiling * -np.expm1(-sources.decay_rate * interval)
-    total = sources.period * (frequency * reward).sum(axis=-1)
+    total = sources.period * (rate * reward).sum(axis=-1)
     return float(total) if np.ndim(total) == 0 else total
 
 

@@ -14,6 +14,7 @@ from agents.theory.arm import PerFleet
 from agents.theory.relaxation import refuse_no_fleet
 from agents.theory.renewal import ClosedFormArm, RenewalArm, renewal_arm
 from crawl_env import Sources
+from crawl_env.errors import check_within
 from crawl_env.numerics import FloatArray
 
 _ATTRIBUTE = "_renewal_arm"
@@ -48,8 +49,7 @@ def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> 
     >>> whittle_index(table1.inflow, table1).round(3)
     array([90.509, 43.605, 18.102,  3.417])
     """
-    if not 0 < discount <= 1:
-        raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
+    discount = check_within("discount", discount, 0.0, 1.0, open_low=True)
     x = checked_value(value, sources)
     arm = _arm_of_fleet(sources)
     if discount == 1:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from crawl_env.benchmark.recordings import RECORDED, Recording
 from crawl_env.benchmark.task import BenchmarkTask, Tier
-from crawl_env.errors import check_choice, unknown
+from crawl_env.errors import check_choice, shown, unknown
 from crawl_env.fleet.parameters import PARAMETERS
 
 Arguments = dict[str, Any]
@@ -448,6 +448,8 @@ def named(name: str) -> BenchmarkTask:
     >>> named("Drift100-v0") is named("Drift100")
     True
     """
+    if not isinstance(name, str):
+        raise ValueError(f"task is {shown(name)}; give its name or its `id`")
     by_name = {**TASKS, **tasks(), **{key.rpartition("/")[2]: one for key, one in tasks().items()}}
     if name in by_name:
         return by_name[name]

@@ -126,6 +126,8 @@ def test_the_core_is_frozen_and_names_are_explained():
         named("Drift10")
     with refused("not the current version of this task, which is EphemeralCrawl/Drift100-v0"):
         named("EphemeralCrawl/Drift100-v7")
+    with refused("task is BenchmarkTask(", "give its name or its `id`"):
+        named(TASKS["Drift100"])
 
 
 def test_a_change_of_meaning_changes_the_hash_and_one_of_words_does_not():

@@ -6,6 +6,7 @@ import pytest
 
 import agents
 from agents.evaluation.rollout import Rollout, compare, evaluate, try_out, with_features
+from agents.learning import WIQL
 from crawl_env import CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.benchmark import TASKS
 from crawl_env.fleet.parameters import PARAMETERS
@@ -327,6 +328,11 @@ def test_what_an_agent_returns_is_checked(returned, message):
                 Rollout(agent, {"budget": 2}).step()
         else:
             assert Rollout(agent, {"budget": 2}).step().shape == (1,)
+
+
+def test_a_learner_that_was_not_trained_is_refused():
+    with pytest.raises(ValueError, match=r"has to be trained; .* WIQL\(env\)\.learn"):
+        evaluate(WIQL, {"budget": 2, "features": ("age", "crawled", "harvest")})
 
 
 def test_a_class_that_makes_no_agents_says_so():

@@ -332,6 +332,7 @@ def test_ages_are_states():
         (1.0, 1.0, "last axis must hold 4"),
         (np.ones((4, 3)), 1.0, "last axis must hold 4"),
         (np.ones(4), 0.0, "discount is 0"),
+        (np.ones(4), "0.9", "discount is '0.9'; it must be a number"),
         (np.ones(4), -0.5, "discount"),
         (np.ones(4), 1.0000001, "discount"),
         (np.ones(4), np.nan, "discount"),

@@ -105,3 +105,17 @@ def test_units_of_time_and_utility_do_not_matter(scale):
         crawl_delay=fleet.crawl_delay * scale,
     )
     np.testing.assert_allclose(static_frequencies(other, budget) * scale, f, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("frequency", "words"),
+    [
+        ([0.5, -0.5, 1, 0], "source 1: frequency is -0.5; it must be zero or positive"),
+        ([0.5, np.nan, 1, 0], "source 1: frequency is nan"),
+        ([0.5, 1, 0], r"frequency has shape \(3,\)"),
+    ],
+)
+def test_what_is_no_frequency_of_every_source_is_refused(frequency, words):
+    with pytest.raises(ValueError, match=words):
+        static_reward(TABLE1, frequency)
+    assert static_reward(TABLE1, [0, 0, 0, 1e-320]) >= 0  # whose interval is infinite

@@ -48,7 +48,8 @@ class ManageStore(Command):
     """What is not fetched until --resume: tag:news, host:example.org, host:*.example.org, or
     source:https://example.org/feed."""
     resume: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KIND:NAME")] = ()
-    """What is fetched again; a host also if its server asked to be left alone (`Retry-After`)."""
+    """What is fetched again; a host, or all hosts of a domain, also if its server asked to be left
+    alone (`Retry-After`)."""
     changes: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """CSV or JSON lines of sources, with the settings that change: host, cost, min_interval,
     max_interval, half_life, tag, weight, paused. If one is refused, nothing is changed, nor by

@@ -110,6 +110,14 @@ def _domains(hosts: Hosts) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int64]
         domain = np.where(domain != NO_HOST, hosts["within"][domain], NO_HOST)
 
 
+def below(hosts: Hosts, host: int) -> NDArray[np.intp]:
+    """Return the rows of a host or a domain, and of all hosts and domains in it."""
+    is_below = np.arange(len(hosts)) == host
+    for inside, domain in _domains(hosts):
+        is_below[inside] |= domain == host
+    return np.flatnonzero(is_below)
+
+
 def tell_domains(hosts: Hosts) -> None:
     """Set the last fetch of each domain to the last one of its hosts."""
     fetched = hosts["fetched"].copy()

@@ -313,8 +313,8 @@ class Scheduler:
     def resume(
         self, source: str | None = None, *, host: str | None = None, tag: str | None = None
     ) -> None:
-        """End a pause of a source, a host or domain, or a tag; of a host also the time for which it
-        asked to be left alone after a failure."""
+        """End a pause of a source, a host or domain, or a tag; of a host, or all hosts of a domain,
+        also the time for which they asked to be left alone after a failure."""
         self._pause(False, source, host, tag)
 
     def limit_tag(

@@ -429,8 +429,9 @@ class State:
             self.paused_hosts = [k for k in self.paused_hosts if k != host]
             self.paused_hosts += [host] if event["paused"] else []
             if not event["paused"]:
-                self.shared.hosts["blocked"][host] = 0.0
-                self.agenda.limits_changed(self, [host])
+                opened = doors.below(self.shared.hosts, host)
+                self.shared.hosts["blocked"][opened] = 0.0
+                self.agenda.limits_changed(self, opened.tolist())
             rows = np.flatnonzero(self.table["marks"][: self.rows] & EXISTS).astype(np.int32)
         self._keep(rows)
         self.use_tags(rows)

@@ -489,7 +489,10 @@ def test_too_many_requests_concern_the_host(clock):
 
 
 @pytest.mark.parametrize("limit", [0.0, 10.0])
-def test_retry_after_is_limited_to_a_day_and_ends_if_the_host_is_resumed(clock, caplog, limit):
+@pytest.mark.parametrize("host", ["a.example", "*.a.example", "*.example"])
+def test_retry_after_is_limited_to_a_day_and_ends_if_the_host_is_resumed(
+    clock, caplog, limit, host
+):
     """Such as 120000, which some servers mean in milliseconds."""
     scheduler = Scheduler(":memory:", budget="600/h", clock=clock)
     scheduler.add_many({"source": name, "host": "a.example"} for name in "xy")
@@ -504,7 +507,9 @@ def test_retry_after_is_limited_to_a_day_and_ends_if_the_host_is_resumed(clock, 
     assert "`ephemeral-crawl store --resume host:a.example`" in told.reason
     clock.now += HOUR
     assert (scheduler.lease(2), scheduler.status().due) == ([], 0)
-    scheduler.resume(host="a.example")
+    scheduler.resume(host="*.b.example")
+    assert scheduler.lease(2) == []
+    scheduler.resume(host=host)
     assert len(scheduler.lease(2)) == (1 if limit else 2)
     assert "asked to be left alone" not in scheduler.explain(lease.source).reason
 

@@ -28,7 +28,15 @@ from ephemeral_crawl.live.arguments import (
 from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Sources
 from ephemeral_crawl.live.errors import UnknownLease, UnknownSource
 from ephemeral_crawl.live.learning import Shared
-from ephemeral_crawl.live.reasons import CAUSES, KINDS, LEARNT, cause_of, number_of, reason_of
+from ephemeral_crawl.live.reasons import (
+    CAUSES,
+    KINDS,
+    LEARNT,
+    LONGEST,
+    cause_of,
+    number_of,
+    reason_of,
+)
 from ephemeral_crawl.live.reporting import Items, Tallies, Terms
 
 if TYPE_CHECKING:
@@ -321,7 +329,9 @@ def outcome_event(
             if wait < outcome.wait:
                 text = f"asks to be left alone for {outcome.wait:.0f} s, which is limited to a day"
                 _LOG.warning("the server of %s %s", shown(state.names[row]), text)
-                reason = f"{reason}; its server {text}".removeprefix("; ")
+                end_of_reason = f"; its server {text}"
+                start = reason_of(reason, LONGEST - len(end_of_reason))
+                reason = (start + end_of_reason).removeprefix("; ")
             elif not wait and outcome.cause == "busy":  # which concerns its host, too
                 wait = pause
             if state.table["host"][row] == NO_HOST:

@@ -157,8 +157,8 @@ def _without_secret(parameter: re.Match[str]) -> str:
     return parameter[1] + "***" if _SECRET.search(parameter[1]) else parameter[0]
 
 
-def reason_of(value: object) -> str:
-    """Return a reason on one line, of at most 200 characters, without control characters, the
+def reason_of(value: object, longest: int = LONGEST) -> str:
+    """Return a reason on one line, of at most `longest` characters, without control characters, the
     credentials of URLs, and a full stop at its end.
 
     >>> reason_of("cannot connect to\\n  https://me:pw@a.example/.")
@@ -168,7 +168,7 @@ def reason_of(value: object) -> str:
         raise ValueError(f"reason is {shown(value)}; give a text such as 'HTTP 500'")
     line = " ".join("".join(c if c.isprintable() else " " for c in redacted(value)).split())
     line = line.rstrip(" .")
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 class Reason(NamedTuple):

@@ -514,6 +514,19 @@ def test_retry_after_is_limited_to_a_day_and_ends_if_the_host_is_resumed(
     assert "asked to be left alone" not in scheduler.explain(lease.source).reason
 
 
+def test_a_long_reason_does_not_hide_what_a_server_asked_for(clock):
+    scheduler = Scheduler(":memory:", budget="600/h", clock=clock)
+    scheduler.add("x")
+    (lease,) = scheduler.lease(1)
+    scheduler.failed(lease.id, retry_after=120_000.0, reason="a" * 500)
+    told = scheduler.explain("x").failure
+    assert len(told) == 200
+    assert told.startswith("aaa")
+    assert told.endswith(
+        "a…; its server asks to be left alone for 120000 s, which is limited to a day"
+    )
+
+
 def test_cache_control_is_a_floor_and_max_interval_a_ceiling(scheduler, clock):
     scheduler.update("feed 0", max_interval="90min", min_interval="10min")
     known(scheduler, clock, interval=5 * DAY)

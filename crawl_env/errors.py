@@ -205,6 +205,13 @@ def check_array(
 
 def as_array(name: str, value: object) -> FloatArray:
     """Return numbers of any shape as a new array of float64."""
+    if hasattr(value, "__array__"):
+        value = np.asarray(value)
+        if value.dtype.kind in "Mmc":  # which numpy converts, times to their number of units
+            raise ValueError(
+                f"{name} has dtype {value.dtype}; give real numbers, such as times in hours: "
+                "(time - time.min()) / np.timedelta64(1, 'h')"
+            )
     try:
         return np.array(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:

@@ -88,13 +88,6 @@ def make_arrivals(
         isinstance(arrivals, str) and arrivals.lower().endswith(SUFFIXES)
     ):
         return Trace(ItemLog.from_csv(arrivals))
-    if arrivals == "deterministic":
-        return Deterministic()
-    if arrivals == "trace":
-        raise ValueError(
-            "arrivals='trace' needs a log to replay; give its path (.csv, .csv.gz or .parquet), "
-            "or crawl_env.Trace(crawl_env.ItemLog.from_csv(path))"
-        )
     if isinstance(arrivals, RateModel):
         raise ValueError(
             f"arrivals is {arrivals!r}, a rate model; give Arrivals(rate={arrivals!r})"
@@ -103,6 +96,13 @@ def make_arrivals(
         raise ValueError(
             f"arrivals is {arrivals!r}; give a name ({GRAMMAR}), the path of a log, "
             "crawl_env.Trace(items) of a log in memory, or an object such as crawl_env.Arrivals()"
+        )
+    if arrivals == "deterministic":
+        return Deterministic()
+    if arrivals == "trace":
+        raise ValueError(
+            "arrivals='trace' needs a log to replay; give its path (.csv, .csv.gz or .parquet), "
+            "or crawl_env.Trace(crawl_env.ItemLog.from_csv(path))"
         )
     if arrivals not in _NAMES:
         near = difflib.get_close_matches(arrivals.lower(), ARRIVALS, n=1)

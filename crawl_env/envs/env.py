@@ -378,7 +378,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
                 and rates that are not observed.
 
         Raises:
-            ValueError: `seed` is given and arrivals are a log, whose future no seed changes.
+            ValueError: `seed` is given and arrivals are a log, whose future no seed changes; or it
+                is no state, or one of other sources.
 
         >>> env = gym.make("EphemeralCrawl-v0", arrivals="poisson").unwrapped
         >>> _ = env.reset(seed=0)

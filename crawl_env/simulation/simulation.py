@@ -374,8 +374,19 @@ class Simulation:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore a state returned by `get_state`."""
+        """Restore a state returned by `get_state`.
+
+        Raises:
+            ValueError: it is no such state, or one of other sources.
+        """
+        if not (isinstance(state, Mapping) and "sources" in state):
+            raise ValueError(f"state is {shown(state)}; give what get_state returned")
         if state["sources"] is not self.world.sources:
+            if self.task.draw is None and state["sources"] != self.task.sources:
+                raise ValueError(
+                    "the state is of an environment with other sources; restore it in one of the "
+                    "same task, which gym.make(env.spec) makes"
+                )
             self.world.set_sources(state["sources"])
             self._prepare()
         self.world.set_state(state["world"])

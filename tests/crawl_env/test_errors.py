@@ -118,6 +118,8 @@ def test_an_array_is_copied_as_float64():
         ([1, "a"], {}, "x must be a number or an array of numbers: "),
         ([[1, 2], [3]], {}, "x must be a number or an array of numbers: "),
         ([HUGE], {}, "x must be a number or an array of numbers: "),
+        (np.array([1], "M8[s]"), {}, "x has dtype datetime64[s]; give real numbers"),
+        (np.array([1j]), {}, "x has dtype complex128; give real numbers"),
         ([1, 2], {"shape": (3,)}, "x has shape (2,); it must have shape (3,)"),
         (1.0, {"shape": (3,)}, "x has shape (); it must have shape (3,)"),
         ([1], {"shape": (None, 3)}, "x has shape (1,); it must have shape (any, 3)"),

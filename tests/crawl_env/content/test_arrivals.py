@@ -186,6 +186,7 @@ def test_unknown_names_suggest_the_nearest(name, near):
         (lambda: make_arrivals(None), r"arrivals is None; give a name \(deterministic, poisson"),
         (lambda: make_arrivals(EqualUtilities()), "arrivals is EqualUtilities"),
         (lambda: make_arrivals(Arrivals), "arrivals is <class"),
+        (lambda: make_arrivals(np.zeros(2)), "arrivals is array"),
         (lambda: make_arrivals("trace"), "'trace' needs a log to replay"),
         (lambda: Arrivals(rate="drfit"), "unknown rate 'drfit'; did you mean 'drift'"),
         (lambda: Arrivals(rate=3), r"rate is 3; give one of constant, .* such as crawl_env.Drift"),

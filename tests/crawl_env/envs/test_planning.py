@@ -61,3 +61,14 @@ def test_a_log_has_one_future():
     assert np.array_equal(env.world.value, value)  # nothing was changed
     with pytest.raises(ValueError, match="seed"):
         CrawlEnv().set_state(state, seed=-1)
+
+
+def test_what_is_no_state_of_these_sources_is_refused():
+    env = CrawlEnv()
+    env.reset(seed=0)
+    for state in (None, {}):
+        with pytest.raises(ValueError, match="give what get_state returned"):
+            env.set_state(state)
+    with pytest.raises(ValueError, match="of an environment with other sources"):
+        CrawlEnv("recovering-4").set_state(env.get_state())
+    assert CrawlEnv(budget=2).set_state(env.get_state()).shape == (4, 1)

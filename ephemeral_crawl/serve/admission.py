@@ -32,7 +32,6 @@ VARIABLE = "EPHEMERAL_CRAWL_TOKEN"
 _SHORTEST = 16  # characters of a token
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _MOST_CLIENTS = 10_000  # whose rates are remembered
-_SAFE = ("GET", "HEAD", "OPTIONS")
 # Where hubs and sites reach the server; those of a shard, below /shards/NUMBER of what forwards.
 WEBSUB, INDEXNOW, SHARDS = "/websub/", "/indexnow", "/shards/"
 _ANY_TYPE = ("/hooks/", WEBSUB, SHARDS)  # paths to which others than JSON may be sent
@@ -271,7 +270,7 @@ class Admission:
                 )
         elif not self.token.accepts(headers.get(b"authorization", b"").decode("latin-1")):
             self._limit_strangers(scope)
-        if scope["method"] not in _SAFE and not scope["path"].startswith(_ANY_TYPE):
+        if scope["method"] == "POST" and not scope["path"].startswith(_ANY_TYPE):
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":
                 message = "send JSON, with the header 'Content-Type: application/json'"

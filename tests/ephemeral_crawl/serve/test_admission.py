@@ -101,6 +101,7 @@ def test_monitors_may_ask_for_headers_alone(guarded):
     assert guarded.ask("HEAD", "/").status == 401
     assert guarded.ask("HEAD", "/v1/lease", **BEARER).status == 405
     assert guarded.ask("OPTIONS", "/v1/lease", **BEARER).status == 405
+    assert guarded.ask("DELETE", "/v1/sources", **BEARER).status == 405  # whatever its type
 
 
 def test_the_token_admits_crawlers_and_browsers(guarded):

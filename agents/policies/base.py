@@ -237,7 +237,13 @@ class Policy:
         """
         view = self._view(observation)
         choose = self.decide if deterministic else self.sample
-        priority, new_state = choose(view, self._current(view, state, episode_start))
+        answer: object = choose(view, self._current(view, state, episode_start))
+        if not (isinstance(answer, tuple) and len(answer) == 2):
+            raise ValueError(
+                f"{type(self).__name__}.{choose.__name__} returned {shown(answer)}; return the "
+                "priorities and the next state, which is () if there is none"
+            )
+        priority, new_state = answer
         if not isinstance(priority, np.ndarray):
             raise ValueError(
                 f"{type(self).__name__} returned {shown(priority)} as priorities; return an array "
@@ -254,21 +260,23 @@ class Policy:
     ) -> State:
         """Return the state, reset where an episode starts."""
         if state is None:
-            return self.begin(view)
+            return self._fresh(view)
         if not isinstance(state, tuple):
             raise ValueError(
                 f"state is {state!r}; give the tuple that predict returned for this batch, or None "
                 "to start anew"
             )
         if not _is_of_batch(state, view.batch):
-            batch = len(next(x for x in arrays_of(state) if len(x) != view.batch))
+            shapes = map(np.shape, arrays_of(state))
+            shape = next(one for one in shapes if one[:1] != (view.batch,))
             raise ValueError(
-                f"the state has a batch of {batch} and the observation has {view.batch}; "
-                "pass the state that predict returned for this batch, or None to start anew"
+                f"the state has an array of shape {shape} and the observation a batch of "
+                f"{view.batch}; pass the state that predict returned for this batch, or None to "
+                "start anew"
             )
         if episode_start is None or not np.any(episode_start):
             return state
-        fresh = self.begin(view)
+        fresh = self._fresh(view)
         if not fresh:
             return state
         starts = np.atleast_1d(episode_start)
@@ -279,11 +287,24 @@ class Policy:
         )
         return with_arrays(state, arrays)
 
+    def _fresh(self, view: ObservationView) -> State:
+        """Return what `begin` returns, checked."""
+        state: object = self.begin(view)
+        if not isinstance(state, tuple) or not _is_of_batch(state, view.batch):
+            raise ValueError(
+                f"{type(self).__name__}.begin returned {shown(state)}; return a tuple of arrays "
+                f"whose first axis is the batch, here of {view.batch}"
+            )
+        return state
+
 
 def _is_of_batch(state: State, batch: int) -> bool:
     """Return whether the first axis of all arrays of a state is the batch."""
     for part in state:
-        if not (_is_of_batch(part, batch) if isinstance(part, tuple) else len(part) == batch):
+        if isinstance(part, tuple):
+            if not _is_of_batch(part, batch):
+                return False
+        elif np.shape(part)[:1] != (batch,):
             return False
     return True
 

@@ -51,7 +51,7 @@ def test_no_state_starts_all_rows_and_a_start_some():
 def test_refuses_the_state_of_another_batch():
     agent = Counter(Task())
     _, state = agent.predict(np.ones((3, 4, 1), dtype=np.float32))
-    with pytest.raises(ValueError, match=r"state has a batch of 3 .* observation has 2; pass"):
+    with pytest.raises(ValueError, match=r"array of shape \(3,\) .* a batch of 2; pass"):
         agent.predict(np.ones((2, 4, 1), dtype=np.float32), state)
 
 

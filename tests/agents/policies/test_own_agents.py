@@ -43,6 +43,21 @@ class Uninitialised(Own):
         pass
 
 
+class NoState(Agent):
+    def decide(self, view, state):
+        return view["value"] / 1e3
+
+
+class BeginsWrongly(Agent):
+    def begin(self, view):
+        return np.zeros((view.batch, 4))
+
+
+class BeginsWithNumbers(Agent):
+    def begin(self, view):
+        return (0.0,)
+
+
 class OneRow(Own):
     def index(self, value, sources):
         return value[0]
@@ -59,8 +74,11 @@ class OneRow(Own):
         (3, ValueError, "agent is 3; give a name, a subclass"),
         (Uninitialised, ValueError, r"Uninitialised without a task; call super\(\).__init__"),
         (Uninitialised(None), ValueError, "Uninitialised without a task"),
+        (NoState, ValueError, r"NoState.decide returned (.|\n)*; return the priorities and the "),
+        (BeginsWrongly, ValueError, r"BeginsWrongly.begin returned (.|\n)*; return a tuple of "),
+        (BeginsWithNumbers, ValueError, r"begin returned \(0.0,\); .* the batch, here of 3"),
     ],
-    ids=["none", "scalar", "no return", "text", "one row", "no agent", "class", "object"],
+    ids=lambda part: part.__name__ if isinstance(part, type) else None,
 )
 def test_a_wrong_agent_is_named(agent, error, message):
     with pytest.raises(error, match=message):

@@ -466,8 +466,8 @@ class _Progress:
         self._items += visit.new
         if visit.moved:
             merged = ", which is a source already: this one is removed" if visit.merged else ""
-            merged += "; that one is paused, see --explain and --resume" if visit.paused else ""
-            level = logging.WARNING if visit.paused else logging.INFO
+            merged += "; that one is paused, see --explain and --resume" * visit.other_paused
+            level = logging.WARNING if visit.other_paused else logging.INFO
             _tell(level, f"{visit.source}: moved for good, now {visit.moved}{merged}", visit)
         if visit.unstable and visit.source not in self._unstable:
             self._unstable.add(visit.source)

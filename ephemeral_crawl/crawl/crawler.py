@@ -52,7 +52,8 @@ class Visit(NamedTuple):
     allowed: bool = True  # whether anything was asked for
     moved: str = ""  # where the feed has moved for good
     merged: bool = False  # whether it was removed, since another source is there
-    paused: bool = False  # since it is gone for good; or the other source there is
+    other_paused: bool = False  # whether that other source is paused
+    paused: bool = False  # since it is gone for good
     unstable: bool = False  # whether the feed gives known items other identifiers
 
 
@@ -358,9 +359,9 @@ class Crawler:
             await self._store(note)
         if moved in ("", source):
             return Visit(source, response.status, len(new), "", unstable=unstable)
-        merged, paused = await self._move(source, moved)
+        merged, other_paused = await self._move(source, moved)
         visit = Visit(source, response.status, len(new), "", moved=moved, unstable=unstable)
-        return visit._replace(merged=merged, paused=paused)
+        return visit._replace(merged=merged, other_paused=other_paused)
 
     async def _parse_response(self, response: Response) -> Feed:
         content_type = response.headers.get("content-type", "")
@@ -442,14 +443,14 @@ class Crawler:
                         self._scheduler.limit_host(host_of(url), self._per_host)
                 return False, False
 
-        merged = paused = False
+        merged = other_paused = False
         with suppress(UnknownSource):
-            merged, paused = await self._store(rename)
+            merged, other_paused = await self._store(rename)
             if merged:
                 await self._store(lambda: self._memory.forget(source))
             else:
                 await self._store(lambda: self._memory.rename(source, url))
-        return merged, paused
+        return merged, other_paused
 
     def _write(self, source: str, items: Sequence[FeedItem], *, first: bool) -> None:
         if self._output is None or not items:

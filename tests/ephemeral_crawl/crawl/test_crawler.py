@@ -583,9 +583,10 @@ def test_a_feed_that_moves_to_a_source_that_is_paused_is_not_lost_silently(pause
 
     bench.site.answers |= {"/old": answer, "/new": message(200, feed(1))}
     bench.run(0.1, "/old")
-    assert (bench.visits[0].merged, bench.visits[0].paused) == (True, bool(pause))
+    visit = bench.visits[0]
+    assert (visit.merged, visit.other_paused, visit.paused) == (True, bool(pause), False)
     with caplog.at_level("INFO", "ephemeral_crawl"):
-        _Progress(bench.scheduler).add(bench.visits[0])
+        _Progress(bench.scheduler).add(visit)
     (told,) = caplog.records
     assert f"now {bench.site.url('/new')}, which is a source already: this one" in told.message
     assert ("that one is paused" in told.message, told.levelname) == (

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple, TextIO, TypeVar
+from zlib import crc32
 
 from crawl_env.errors import check_choice
 from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response
@@ -37,6 +38,7 @@ _SHORTEST_SLEEP = 1.0  # seconds between two looks at the schedule
 _GONE = 410
 _REFUSE_CONDITIONS = (400, 412, 500)  # of some servers, although they sent the ETag or the date
 _DAY = 86_400.0
+_WEEK = 7.0 * _DAY
 
 T = TypeVar("T")
 
@@ -225,6 +227,8 @@ class Crawler:
             if self._memory.is_page(source):
                 await self._slow_down(source, await self._robots.check(source))
             state, start = self._memory.of(source), self._clock()
+            if (state.etag or state.modified) and self._is_first_of_week(source):
+                state = state._replace(etag="", modified="")
             response = await self._client.get(source, state.etag, state.modified)
             visit = await self._read(lease, state, response, self._clock() - start)
         except NotAllowed as error:  # which costs nothing
@@ -252,6 +256,16 @@ class Crawler:
         else:
             self._on_visit(visit)
         self._not_allowed.pop(source, None)
+
+    def _is_first_of_week(self, source: str) -> bool:
+        """Return whether a feed is fetched for the first time in a week, which begins for each host
+        at a time of its own. It is then asked for without conditions, since some servers answer for
+        ever that nothing has changed."""
+        begin, now = crc32(host_of(source).encode()) % _WEEK, self._clock()
+        with suppress(UnknownSource):
+            if (last := self._scheduler.explain(source).fetched_at) is not None:
+                return (last - begin) // _WEEK < (now - begin) // _WEEK
+        return False
 
     async def _fail(self, lease: Lease, error: FetchError, response: Response | None) -> None:
         """Report a fetch that came to nothing; a feed that is gone is paused, and of a page it is

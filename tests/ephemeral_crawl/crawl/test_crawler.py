@@ -214,6 +214,23 @@ def test_requests_are_conditional_and_304_is_a_fetch():
     assert bench.scheduler.status().counts.failed == 0
 
 
+def test_a_server_that_answers_304_for_ever_is_asked_without_conditions_once_a_week():
+    bench = Bench()
+
+    def answer(headers):
+        asked.append("if-none-match" in headers)
+        number = int((bench.loop.clock() - START) // (24 * HOUR)) + 1
+        return message(304) if asked[-1] else message(200, feed(*range(number)), ETag='"x"')
+
+    asked = []
+    bench.site.answers["/a"] = answer
+    bench.scheduler.configure(budget="4/d")
+    bench.run(24.0 * 15, "/a")
+    assert asked.count(False) == 3
+    assert len(bench.items) > 7
+    assert bench.scheduler.status().counts.failed == 0
+
+
 def test_304_that_was_not_asked_for_is_a_failure():
     bench = Bench()
     bench.site.answers["/a"] = message(304)

@@ -27,7 +27,7 @@ from agents.inference.rates import (
     State,
     weak_prior,
 )
-from crawl_env.errors import check_positive, unknown
+from crawl_env.errors import check_positive, shown, unknown
 
 __all__ = [
     "ESTIMATORS",
@@ -97,6 +97,11 @@ def made(
 ) -> Estimator:
     """Return an estimator from a table of names; see `make_estimator` for the other arguments."""
     if not isinstance(estimator, str):
+        if isinstance(estimator, type) or not hasattr(estimator, "posterior"):
+            raise ValueError(
+                f"estimator is {shown(estimator)}; give one of {', '.join(table)}, or an object, "
+                "such as agents.inference.GammaPoisson()"
+            )
         if prior is not None or options:
             raise ValueError(
                 "prior and options were given together with an estimator object; pass them to its "

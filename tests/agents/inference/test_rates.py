@@ -278,6 +278,8 @@ def test_bad_arguments_are_refused():
         (lambda: make_estimator("gama-poisson"), "did you mean 'gamma-poisson'"),
         (lambda: make_estimator("changed", period=0.0), "period is 0.0; it must be positive"),
         (lambda: make_estimator(GammaPoisson(), retention=0.9), "an estimator object"),
+        (lambda: make_estimator(GammaPoisson), "estimator is <class .* or an object, such as"),
+        (lambda: make_estimator(0.5), "estimator is 0.5; give one of gamma-poisson, "),
     ]
     for build, what in cases:
         with pytest.raises(ValueError, match=what):

@@ -205,15 +205,23 @@ def _open(path: PathName) -> TextIO:
 
 
 def _delimiter(file: TextIO) -> str:
-    """Return the separator of the columns of a CSV file that has not been read from: a comma, or a
-    semicolon or tab where the header has no comma."""
+    """Return the separator of the columns of a CSV file that has not been read from."""
     try:
         start = cast(Any, file).buffer.peek(1)  # what is buffered: many lines
     except (EOFError, gzip.BadGzipFile, zlib.error):  # reading will raise it again
         return ","
     lines = start.removeprefix(codecs.BOM_UTF8).splitlines()
-    header = next(filter(bytes.strip, lines), b"")
-    return next((mark for mark in ",;\t" if mark.encode() in header), ",")
+    return separator_of(next(filter(bytes.strip, lines), b"").decode("latin-1"))
+
+
+def separator_of(header: str) -> str:
+    """Return the separator of the columns of a table with this header: a comma, or a semicolon or
+    tab where the header has no comma.
+
+    >>> separator_of("source;weight")
+    ';'
+    """
+    return next((mark for mark in ",;\t" if mark in header), ",")
 
 
 def _lines(file: TextIO) -> Iterator[str]:

@@ -291,7 +291,8 @@ def _lines(path: PathName) -> Iterator[tuple[int, dict[str, Any]]]:
         except UnicodeDecodeError:
             raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8 and try again") from None
     if fspath(path).lower().endswith(".csv"):
-        reader = csv.DictReader(lines, restval="", strict=True)
+        mark = table.separator_of(next(filter(str.strip, lines), ""))
+        reader = csv.DictReader(lines, restval="", strict=True, delimiter=mark)
         try:
             columns = reader.fieldnames or ()
             if "source" not in columns:

@@ -122,6 +122,9 @@ def test_a_file_changes_sources(path, capsys):
     a, b = live.settings("a"), live.settings("b")
     assert (a["weight"], a["tag"], a["paused"], a["cost"]) == (2.0, "news", True, 2.0)
     assert (a["max_interval"], b["weight"], b["tag"], b["cost"]) == (86_400.0, 1.0, None, 1.0)
+    table.write_text("source;weight;tag\na;2;news, sports\n")  # as spreadsheets write it
+    ManageStore(store=str(path), changes=table).run()
+    assert live.settings("a")["tag"] == "news, sports"
     lines.write_text('{"source": "a", "tag": null, "paused": false, "weight": 0.5}\n\n')
     ManageStore(store=str(path), changes=lines).run()
     a = live.settings("a")

@@ -73,7 +73,7 @@ class LogOptions:
         is_believed = np.where(early, since != "", until != "")
         far = log.far & ~is_believed
         if not far.any():
-            return log
+            return log.with_notes(*_hole(log))
         text = far_text(log, far)
         if not self.drop_outliers:
             raise ValueError(
@@ -129,6 +129,24 @@ def check_decay(curves: Path | None, decay_rate: float | None) -> None:
         )
     if decay_rate is not None and not 0 < decay_rate < np.inf:
         raise ValueError(f"--decay-rate is {decay_rate:g}; it must be positive (1/time)")
+
+
+def _hole(log: ItemLog) -> list[str]:
+    """Return a note on the longest time in which no source published, if it is more than twice as
+    long as any other and hardly one in 10,000 Poisson logs has such a time; else nothing."""
+    gaps = np.diff(log.published)
+    longest = int(gaps.argmax()) if gaps.size > 1 else 0
+    part = gaps[longest] / (log.end - log.start) if gaps.size > 1 else 0.0
+    if gaps.size * (1.0 - part) ** gaps.size > 1e-4:
+        return []
+    if gaps[longest] <= 2.0 * np.delete(gaps, longest).max():
+        return []
+    first, last = (log.date(float(log.published[longest + i])) for i in (0, 1))
+    return [
+        f"No source published anything between {first} and {last}. If items of this time are "
+        f"missing, all rates are {part:.0%} too low: read only what is before or after it, by "
+        "--until or --from."
+    ]
 
 
 def far_text(log: ItemLog, far: np.ndarray) -> str:

@@ -153,6 +153,21 @@ def test_items_far_from_all_others_are_refused_or_dropped(tmp_path, capsys):
     assert dropped == Sources.from_csv(tmp_path / "f.csv")
 
 
+def test_a_time_in_which_no_source_published_is_noted(tmp_path):
+    log = poisson_log(np.random.default_rng(0), np.full(5, 0.1))
+
+    def notes(is_kept):
+        rows = zip(log.source[is_kept], log.published[is_kept], strict=True)
+        path = tmp_path / "i.csv"
+        path.write_text("source,published\n" + "".join(f"s{i},{t:.6f}\n" for i, t in rows))
+        return LogOptions().read(path).notes
+
+    assert notes(log.published >= 0.0) == ()
+    (note,) = notes(abs(log.published - 500.0) > 100.0)
+    assert "No source published anything between 39" in note
+    assert "all rates are 20% too low" in note
+
+
 def test_the_part_of_a_log_may_be_given_in_unix_seconds(tmp_path):
     start = 1_714_521_600  # 2024-05-01
     rows = "".join(f"a,{start + 3600 * hour}\n" for hour in range(100))

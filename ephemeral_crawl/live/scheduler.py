@@ -921,6 +921,12 @@ class Scheduler:
         """Write a snapshot and close the file. A scheduler need not be closed."""
         self._ledger.close()
 
+    def __getstate__(self) -> object:
+        raise TypeError(
+            "a scheduler cannot be pickled, as it would be to be sent to another process; open its "
+            "store there: Scheduler(store) with the same address"
+        )
+
     def __enter__(self) -> Self:
         return self
 

@@ -1,6 +1,7 @@
 """Leases, reports, politeness, clocks and threads."""
 
 import math
+import pickle
 import threading
 from datetime import UTC, datetime
 
@@ -1127,6 +1128,11 @@ def test_what_is_refused_changes_nothing(scheduler, call, words):
 def test_settings_that_are_refused(arguments, words):
     with refused(words):
         Scheduler(arguments.pop("store", ":memory:"), **arguments)
+
+
+def test_a_scheduler_is_not_sent_to_another_process():
+    with pytest.raises(TypeError, match="open its store there"):
+        pickle.dumps(Scheduler(":memory:", budget="20/h"))
 
 
 def test_what_was_done_is_counted_and_stored(tmp_path):

@@ -229,6 +229,9 @@ class PostgresJournal(SqlJournal):
             if not connection.closed:
                 connection.execute("ROLLBACK")
             raise
+        except BaseException:  # an interrupt, perhaps in the middle of an answer
+            connection.close()
+            raise
         return connection
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:

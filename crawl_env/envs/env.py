@@ -15,7 +15,7 @@ from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice
 from crawl_env.fleet.sources import Sources
 from crawl_env.rng import check_seed
-from crawl_env.simulation.simulation import Simulation
+from crawl_env.simulation.simulation import Simulation, check_state
 from crawl_env.simulation.task import Fleet, Task, TaskOptions, suggest_arguments
 
 _NOT_RESET = np.inf
@@ -379,7 +379,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
 
         Raises:
             ValueError: `seed` is given and arrivals are a log, whose future no seed changes; or it
-                is no state, or one of other sources.
+                is no state, or one of other sources or of parallel environments.
 
         >>> env = gym.make("EphemeralCrawl-v0", arrivals="poisson").unwrapped
         >>> _ = env.reset(seed=0)
@@ -391,6 +391,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         >>> rewards[0] == rewards[1], len(set(rewards))
         (True, 3)
         """
+        check_state(state)
         future = None if seed is None else self._simulation.generator(seed)
         # The state has the streams beside it, which a reset without a seed continues.
         self.world.seed_beside(self.np_random)

@@ -18,7 +18,7 @@ from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice, check_whole, shown
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.rng import check_seed
-from crawl_env.simulation.simulation import Harvest, Simulation, reset_options
+from crawl_env.simulation.simulation import Harvest, Simulation, check_state, reset_options
 from crawl_env.simulation.task import Fleet, Task, TaskOptions, suggest_arguments
 
 
@@ -180,6 +180,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
 
         `seed` gives another future, see `CrawlEnv.set_state`.
         """
+        check_state(state, self.num_envs)
         future = None if seed is None else self._simulation.generator(seed)
         # The state has the streams beside it, which a reset without a seed continues.
         self.world.seed_beside(self.np_random)

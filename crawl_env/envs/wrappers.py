@@ -148,7 +148,7 @@ class SequentialSelection(
         `seed` gives another future, see `CrawlEnv.set_state`.
         """
         self._inner_observation = self._inner.set_state(state, seed=seed)
-        self._picked[:] = state["picked"]
+        self._picked[:] = state.get("picked", False)  # of the environment itself: none
         self._ready = True
         return self._observation()
 

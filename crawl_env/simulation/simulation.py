@@ -15,7 +15,7 @@ from crawl_env.content.payoff import reward_of
 from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
-from crawl_env.errors import check_choice, check_whole, shown
+from crawl_env.errors import check_choice, check_whole, counted, shown
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
@@ -377,10 +377,8 @@ class Simulation:
         """Restore a state returned by `get_state`.
 
         Raises:
-            ValueError: it is no such state, or one of other sources.
+            ValueError: it is one of other sources.
         """
-        if not (isinstance(state, Mapping) and "sources" in state):
-            raise ValueError(f"state is {shown(state)}; give what get_state returned")
         if state["sources"] is not self.world.sources:
             if self.task.draw is None and state["sources"] != self.task.sources:
                 raise ValueError(
@@ -481,6 +479,22 @@ def reset_options(options: object) -> dict[str, Any]:
             "{'age': ages}, or None"
         )
     return dict(options)
+
+
+def check_state(state: object, num_envs: int | None = None) -> None:
+    """Raise ValueError unless it is a state of an environment, or of `num_envs` in parallel."""
+    if not (isinstance(state, Mapping) and {"sources", "elapsed"} <= state.keys()):
+        raise ValueError(f"state is {shown(state)}; give what get_state returned")
+    theirs, mine = np.shape(state["elapsed"]), () if num_envs is None else (num_envs,)
+    if theirs != mine:
+        raise ValueError(
+            f"the state is of {_described(theirs)}, and this is {_described(mine)}; restore it in "
+            "an environment of the same class and number"
+        )
+
+
+def _described(batch: tuple[int, ...]) -> str:
+    return f"a vector of {counted(batch[0], 'environment')}" if batch else "a single environment"
 
 
 def given_by(

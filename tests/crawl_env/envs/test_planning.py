@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crawl_env import CrawlEnv, ItemLog, Sources, Trace
+from crawl_env import CrawlEnv, CrawlVectorEnv, ItemLog, Sources, Trace
 from crawl_env.envs.wrappers import SequentialSelection
 
 FLEET = Sources([3.0, 1.0, 0.4], [1.0, 2.0, 5.0], [0.3, 0.5, 0.1], failure_rate=[0.5, 0, 0])
@@ -69,6 +69,14 @@ def test_what_is_no_state_of_these_sources_is_refused():
     for state in (None, {}):
         with pytest.raises(ValueError, match="give what get_state returned"):
             env.set_state(state)
+    rows = CrawlVectorEnv(1)
+    rows.reset(seed=0)
+    with pytest.raises(ValueError, match="of a single environment, and this is a vector of 1"):
+        rows.set_state(env.get_state())
+    with pytest.raises(ValueError, match="of a vector of 1 environment, and this is a single"):
+        env.set_state(rows.get_state())
+    with pytest.raises(ValueError, match="and this is a vector of 3 environments; restore"):
+        CrawlVectorEnv(3).set_state(rows.get_state())
     with pytest.raises(ValueError, match="of an environment with other sources"):
         CrawlEnv("recovering-4").set_state(env.get_state())
     assert CrawlEnv(budget=2).set_state(env.get_state()).shape == (4, 1)

@@ -279,3 +279,6 @@ def test_a_saved_state_goes_on_between_two_picks():
         theirs, same, *_ = other.step(action)
         np.testing.assert_array_equal(theirs, mine)
         assert same == reward
+    other.step(0)
+    other.set_state(other.unwrapped.get_state())  # in which nothing is picked
+    assert other.action_masks().all()

@@ -259,6 +259,11 @@ class Ledger:
             events = self.journal.since(self.number)
             if events is not None:
                 return self._apply_all(self.state, events)
+        if self.number and isinstance(self.journal, NoJournal):
+            raise DamagedStore(
+                "a change was interrupted, which loses what a scheduler in memory knows; make "
+                "another one, in a file if it must survive interrupts"
+            )
         self.state = None  # unless all can be read
         number, data = self.journal.snapshot() or (0, None)
         try:

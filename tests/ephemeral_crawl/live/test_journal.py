@@ -10,12 +10,14 @@ import threading
 import time
 from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import psycopg
 import pytest
 
 from ephemeral_crawl.live import Lesson, Scheduler, columns, ledger, outcomes, snapshot
+from ephemeral_crawl.live.errors import DamagedStore
 from ephemeral_crawl.live.journal import base, open_journal, postgres, sqlite
 from ephemeral_crawl.live.state import State
 from ephemeral_crawl.reshard import Reshard
@@ -834,6 +836,16 @@ def test_an_interrupt_while_another_process_is_waited_for_leaves_the_store_usabl
     other.add("b")
     live.add("c")
     assert other.sources() == ["b", "c"]
+
+
+def test_an_interrupt_within_a_change_in_memory_is_told(monkeypatch):
+    live = Scheduler(":memory:", budget="20/h")
+    live.add("a")
+    monkeypatch.setattr(State, "count", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        live.pause(host="example.org")
+    with pytest.raises(DamagedStore, match="a change was interrupted, which loses"):
+        live.add("b")
 
 
 def test_a_snapshot_that_is_not_finished_changes_nothing(store):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import accumulate, islice, takewhile
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -205,17 +205,16 @@ def check_array(
 
 def as_array(name: str, value: object) -> FloatArray:
     """Return numbers of any shape as a new array of float64."""
-    if hasattr(value, "__array__"):
-        value = np.asarray(value)
-        if value.dtype.kind in "Mmc":  # which numpy converts, times to their number of units
-            raise ValueError(
-                f"{name} has dtype {value.dtype}; give real numbers, such as times in hours: "
-                "(time - time.min()) / np.timedelta64(1, 'h')"
-            )
     try:
-        return np.array(value, dtype=np.float64)
+        array = np.asarray(value)
+        if array.dtype.kind not in "Mmc":  # which numpy converts, times to their number of units
+            return np.array(array, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be a number or an array of numbers: {error}") from None
+    raise ValueError(
+        f"{name} has dtype {array.dtype}; give real numbers, such as times in hours: "
+        "(time - time.min()) / np.timedelta64(1, 'h')"
+    )
 
 
 def check_range(
@@ -294,7 +293,10 @@ def check_names(names: Sequence[str], element: str = "source") -> tuple[str, ...
 def label_of(name: object) -> str:
     """Return a name as text without surrounding whitespace; "" for a missing one, such as the NaN
     of pandas."""
-    missing = name is None or type(name).__name__ == "NAType" or name != name
+    if isinstance(name, str):
+        return name.strip()
+    missing = name is None or type(name).__name__ == "NAType"
+    missing = missing or (np.ndim(cast(Any, name)) == 0 and name != name)
     return "" if missing else str(name).strip()
 
 

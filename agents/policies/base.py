@@ -238,7 +238,7 @@ class Policy:
         view = self._view(observation)
         choose = self.decide if deterministic else self.sample
         answer: object = choose(view, self._current(view, state, episode_start))
-        if not (isinstance(answer, tuple) and len(answer) == 2):
+        if not (isinstance(answer, tuple | list) and len(answer) == 2):
             raise ValueError(
                 f"{type(self).__name__}.{choose.__name__} returned {shown(answer)}; return the "
                 "priorities and the next state, which is () if there is none"
@@ -293,7 +293,7 @@ class Policy:
         if not isinstance(state, tuple) or not _is_of_batch(state, view.batch):
             raise ValueError(
                 f"{type(self).__name__}.begin returned {shown(state)}; return a tuple of arrays "
-                f"whose first axis is the batch, here of {view.batch}"
+                f"whose first axis is the batch, here of {view.batch}, or () without any"
             )
         return state
 

@@ -106,17 +106,19 @@ def static_reward(sources: Sources, frequency: ArrayLike) -> float | FloatArray:
     relaxed bound, which no schedule exceeds, may be below this.
 
     Arguments:
-        frequency: f ≥ 0, crawls per unit of time, in the shape of the fleet.
+        frequency: f ≥ 0, crawls per unit of time: (N,), (B, N), or a number for all sources.
 
     Raises:
-        ValueError: a frequency is negative or not finite, or the shapes differ.
+        ValueError: a frequency is negative or not finite, or the number of sources differs.
 
     >>> fleet = Sources.preset("table1")
     >>> round(static_reward(fleet, static_frequencies(fleet, 2)), 2)
     340.3
     """
     sources = simplified(sources)
-    rate = check_array("frequency", frequency, sources.ceiling.shape, 0.0, unit="crawls / time")
+    rate = check_array("frequency", frequency, None, 0.0, unit="crawls / time")
+    if rate.ndim and rate.shape[-1] != len(sources):
+        raise ValueError(f"frequency has shape {rate.shape} for {len(sources)} sources")
     with np.errstate(divide="ignore", over="ignore"):
         interval = 1.0 / rate
     reward = sources.ceiling * -np.expm1(-sources.decay_rate * interval)

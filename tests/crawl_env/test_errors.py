@@ -102,6 +102,13 @@ def test_an_error_of_an_element_survives_another_process():
     assert (copy.what, copy.position, copy.other) == (caught.value.what, 1, None)
 
 
+class OnDevice:
+    """As a tensor on a GPU."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("copy it to the host")
+
+
 def test_an_array_is_copied_as_float64():
     given = np.arange(6).reshape(2, 3)
     for shape in (None, (2, 3), (None, 3)):
@@ -119,6 +126,8 @@ def test_an_array_is_copied_as_float64():
         ([[1, 2], [3]], {}, "x must be a number or an array of numbers: "),
         ([HUGE], {}, "x must be a number or an array of numbers: "),
         (np.array([1], "M8[s]"), {}, "x has dtype datetime64[s]; give real numbers"),
+        ([np.timedelta64(1, "h")], {}, "x has dtype timedelta64[h]; give real numbers"),
+        (OnDevice(), {}, "x must be a number or an array of numbers: copy it to the host"),
         (np.array([1j]), {}, "x has dtype complex128; give real numbers"),
         ([1, 2], {"shape": (3,)}, "x has shape (2,); it must have shape (3,)"),
         (1.0, {"shape": (3,)}, "x has shape (); it must have shape (3,)"),

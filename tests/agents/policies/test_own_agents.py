@@ -85,6 +85,14 @@ def test_a_wrong_agent_is_named(agent, error, message):
         evaluate(agent, TASK, steps=2, warmup=0, seeds=3)
 
 
+def test_priorities_and_state_may_be_a_list():
+    class Listed(Agent):
+        def decide(self, view, state):
+            return [view["value"] / 1e3, state]
+
+    assert evaluate(Listed, TASK, steps=2, warmup=0, seeds=3).reward.shape == (3,)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
 def test_an_observation_that_no_source_can_have_is_named(value):
     observation = np.zeros((4, 1), dtype=np.float32)

@@ -112,10 +112,17 @@ def test_units_of_time_and_utility_do_not_matter(scale):
     [
         ([0.5, -0.5, 1, 0], "source 1: frequency is -0.5; it must be zero or positive"),
         ([0.5, np.nan, 1, 0], "source 1: frequency is nan"),
-        ([0.5, 1, 0], r"frequency has shape \(3,\)"),
+        ([0.5, 1, 0], r"frequency has shape \(3,\) for 4 sources"),
     ],
 )
 def test_what_is_no_frequency_of_every_source_is_refused(frequency, words):
     with pytest.raises(ValueError, match=words):
         static_reward(TABLE1, frequency)
     assert static_reward(TABLE1, [0, 0, 0, 1e-320]) >= 0  # whose interval is infinite
+
+
+def test_frequencies_may_be_a_batch_or_one_for_all_sources():
+    batch = np.array([[0.5, 0.5, 0.5, 0.5], [0.1, 0.2, 0.3, 0.4]])
+    rewards = [static_reward(TABLE1, frequency) for frequency in batch]
+    np.testing.assert_array_equal(static_reward(TABLE1, batch), rewards)
+    assert static_reward(TABLE1, 0.5) == rewards[0]

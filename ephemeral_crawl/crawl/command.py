@@ -386,8 +386,9 @@ class CrawlFeeds(Command):
         """Raise ValueError if --listen cannot be used: before a store is made."""
         try:
             server = await asyncio.start_server(lambda _, writer: writer.close(), *self._address)
-        except OSError as error:
-            raise ValueError(f"cannot listen on {self.listen}: {error.strerror}") from None
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ValueError(f"cannot listen on {self.listen}: {reason}") from None
         server.close()
 
     @property

@@ -165,6 +165,10 @@ def test_a_command_that_is_refused_leaves_no_folder_behind(words, tmp_path, monk
             "crawl feeds.csv --listen 127.0.0.1:PORT --public-url http://a.example/",
             "cannot listen on",
         ),
+        (
+            "crawl feeds.csv --listen a..b:80 --public-url http://a.example/",
+            "cannot listen on a..b:80: ",
+        ),
         ("serve --token-file token --port PORT", "cannot listen on 127.0.0.1 port"),
         ("serve --token-file token --port 0 --public-url ftp://a", "--public-url is 'ftp://a'"),
     ],

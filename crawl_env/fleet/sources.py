@@ -30,6 +30,7 @@ from crawl_env.files.table import Column
 from crawl_env.fleet.capacity import CappedContent
 from crawl_env.fleet.parameters import DESCRIBED, FIXED, PARAMETERS, SIGNALS
 from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.rng import check_seed
 
 _ARRAYS = (*PARAMETERS, *FIXED)
 _COLUMNS = (
@@ -476,7 +477,8 @@ class Sources:
         Sources(3 sources, period=1)
         """
         check_whole("n", n, what="sources")
-        return Sources(**random_parameters(n, np.random.default_rng(seed), regime))
+        given = seed if isinstance(seed, np.random.Generator) else check_seed(seed)
+        return Sources(**random_parameters(n, np.random.default_rng(given), regime))
 
     @staticmethod
     def from_csv(path: str | PathLike[str], period: float = 1.0) -> Sources:

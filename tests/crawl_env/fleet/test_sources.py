@@ -284,6 +284,9 @@ def test_random_fleets_are_dense_by_default_and_repeat_with_their_seed():
     first, second = (Sources.random(5, rng) for _ in range(2))
     assert first == Sources.random(5, seed=3)
     assert second != first
+    for seed in (-1, 1.5):
+        with pytest.raises(ValueError, match=f"seed is {seed}; it must be a whole number"):
+            Sources.random(5, seed)
 
 
 def test_an_unknown_regime_suggests_the_nearest():

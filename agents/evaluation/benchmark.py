@@ -28,6 +28,7 @@ from agents.evaluation.experience import Experienced
 from agents.evaluation.rollout import (
     LEARNERS,
     AgentLike,
+    check_progress,
     evaluate,
     made_of,
     new,
@@ -136,6 +137,7 @@ def benchmark(
     >>> result["scores"]["EphemeralCrawl/Recovering4M1Discounted-v0"]["mean"]
     1.0
     """
+    check_progress(progress, "the number of finished runs, that of all and the id of the task")
     agent = entrant(agent)
     entries, left_out = playable(agent, tasks, features, training)
     head = header(agent, name, training, settings, trials, split, salt)

@@ -157,6 +157,7 @@ def evaluate(
     discount = usual.discount if discount is None else discount
     check_whole("seeds", seeds)
     check_within("discount", discount, 0.0, 1.0, open_low=True)
+    check_progress(progress, "the number of steps made")
     rollout = Rollout(agent, env, seeds, seed)
     meter = _Meter(rollout.env)
     for step in range(warmup + steps):
@@ -414,6 +415,15 @@ def new(kind: Callable[..., Predictor], env: object, seed: int) -> Predictor:
             "take these two arguments, also if it draws nothing at random"
         ) from None
     return kind(env, seed=seed)
+
+
+def check_progress(progress: object, arguments: str) -> None:
+    """Raise ValueError unless `progress` is None or a function, whose arguments are described."""
+    if not (progress is None or callable(progress)):
+        raise ValueError(
+            f"progress is {shown(progress)}; give a function, which is called with {arguments}, or "
+            "None"
+        )
 
 
 class _Meter:

@@ -101,6 +101,8 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path, monkeypatch):
         patch.setattr(entry, "play", None)  # no run comes first
         with pytest.raises(FileNotFoundError, match="no such folder; create it first"):
             agents.benchmark(Oldest, SMALL, out=tmp_path / "new" / "out.json")
+        with refused("progress is True; give a function, which is called with the number of fin"):
+            agents.benchmark(Oldest, SMALL, progress=True)
     whole = agents.benchmark(Oldest, SMALL, out=out)
     assert whole["runs"][:3] == partial["runs"]
     assert json.loads(out.read_text()) == whole

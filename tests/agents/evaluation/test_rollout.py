@@ -227,6 +227,8 @@ def test_progress_adds_up():
     steps.clear()
     compare(["fixed", "random"], {}, steps=5, warmup=1, seeds=1, progress=steps.append)
     assert sum(steps) == 12
+    with pytest.raises(ValueError, match="progress is True; give a function"):
+        compare(["fixed"], {}, progress=True)
 
 
 def test_the_crawl_goes_on_beyond_its_horizon():

@@ -203,7 +203,7 @@ class Settings:
     def as_arguments(self) -> dict[str, Any]:
         """Return those that can be changed as arguments of `Scheduler.configure`."""
         return {
-            "budget": hours_text(self.hours) or f"{3600.0 * self.budget:.12f}/h",
+            "budget": hours_text(self.hours) or rate_text(self.budget),
             "zone": self.zone,
             "burst": self.burst,
             "half_life": self.half_life or LEARNT,

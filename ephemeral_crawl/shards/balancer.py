@@ -17,7 +17,7 @@ from agents.theory.price import first_near
 from crawl_env.errors import check_within, counted, shown
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.live import Status
-from ephemeral_crawl.live.arguments import per_second
+from ephemeral_crawl.live.arguments import per_second, rate_text
 from ephemeral_crawl.live.settings import (
     Hours,
     budget_at,
@@ -56,9 +56,9 @@ def rate_of(budget: float) -> str:
     """Return a budget, in units per hour, as a scheduler takes it.
 
     >>> rate_of(12.5)
-    '12.500000000000/h'
+    '12.5/h'
     """
-    return f"{budget:.12f}/h"
+    return rate_text(budget / 3600.0)
 
 
 def divide(
@@ -189,7 +189,7 @@ class Balancer:
         (10.0, {'budget': '08:00 20/h, 22:00 5/h', 'zone': 'UTC'})
         >>> balancer.set_budget("20/h", None, now=0.0, burst=6.0)
         >>> balancer.arguments(10.0)
-        {'budget': '10.000000000000/h', 'burst': 3.0}
+        {'budget': '10/h', 'burst': 3.0}
         """
         burst = None if burst is None else check_burst(burst)
         if budget is not None:

@@ -175,7 +175,7 @@ def test_shards_follow_the_hours_and_never_have_more_than_there_is_at_each():
     assert 1 in lowered
     assert lowered[1] <= 10.0
     balancer.set_budget("20/h", None, 0.0)
-    assert balancer.arguments(5.0) == {"budget": "5.000000000000/h"}
+    assert balancer.arguments(5.0) == {"budget": "5/h"}
 
 
 class Tagged:

@@ -73,14 +73,16 @@ class Benchmark(ParallelStudy):
 
     @property
     def folder(self) -> Path:
-        """The folder of the results: by default one for each agent, choice of tasks, training and
-        split, so that one result does not replace another."""
+        """The folder of the results: by default one for each agent, choice of tasks, training,
+        split, settings, features and salt, so that one result does not replace another."""
         parts = ["benchmark", self.agent, self.tasks, self.training, self.split]
         usual = [None, None, "core", 0, "test"]
         name = "-".join(str(part) for part, x in zip(parts, usual, strict=True) if part != x)
         name = re.sub(r"[^\w.]+", "-", name)
-        if len(name) > _LONGEST:
-            name = f"{name[: _LONGEST - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
+        others = [self.settings, list(self.features), self.salt]
+        if len(name) > _LONGEST or others != ["{}", [], ""]:
+            text = json.dumps([name, *others])
+            name = f"{name[: _LONGEST - 9]}-{sha256(text.encode()).hexdigest()[:8]}"
         return self.out or Path("results") / name
 
     def run(self) -> None:

@@ -1,6 +1,7 @@
 """`ephemeral-crawl benchmark`: an agent of a module in the present folder."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -129,6 +130,10 @@ def test_a_result_does_not_replace_that_of_another_budget_or_of_other_tasks():
     names = [Benchmark(**mine, tasks=f"{many},{last}").folder.name for last in ("checks", "open")]
     assert names[0] != names[1]
     assert {len(name) for name in names} == {120}
+    others = {"settings": '{"a": 1}'}, {"settings": '{"a": -1}'}, {"features": ("age",)}
+    names = [Benchmark(**mine, **more).folder.name for more in (*others, {"salt": "pepper"})]
+    assert len(set(names)) == 4
+    assert all(re.fullmatch(r"benchmark-my_module-Mine-[0-9a-f]{8}", name) for name in names)
 
 
 def test_a_learner_that_is_not_trained_is_told(tmp_path, monkeypatch, capsys):

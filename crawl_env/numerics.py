@@ -1,8 +1,8 @@
-"""Array types and ranks."""
+"""Array types, ranks, and arrays that stay writable in copies of their object."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,23 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 BoolArray = NDArray[np.bool_]
 N = TypeVar("N", bound=np.generic)
+
+
+class Written:
+    """Base class of objects that write to their arrays, also in copies made by `joblib.Parallel`,
+    which maps large arrays from files that can only be read."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update((name, _unmapped(value)) for name, value in state.items())
+
+
+def _unmapped(value: Any) -> Any:
+    if isinstance(value, np.memmap):
+        return np.array(value)
+    if isinstance(value, tuple):
+        parts = map(_unmapped, value)
+        return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+    return value
 
 
 def ranks(score: FloatArray) -> NDArray[np.intp]:

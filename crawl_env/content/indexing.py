@@ -10,7 +10,7 @@ from crawl_env.compiled import compiled, inlined
 from crawl_env.content.draws import Stream, poisson, stream
 from crawl_env.content.engine import Engine
 from crawl_env.content.process import Feed, Published
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import FloatArray, IntArray, Written
 from crawl_env.rng import beside
 
 _RUN = 16  # items that are sorted by insertion
@@ -41,7 +41,7 @@ class Ledger(NamedTuple):
 _COLLECTED, _REFUSED, _INDEXED, _LOST, _DECAYED, _BACKLOG = range(len(Ledger._fields))
 
 
-class IndexQueue:
+class IndexQueue(Written):
     """The queues of B environments in front of their indexing engines.
 
     A step is `index`, then `advance`.

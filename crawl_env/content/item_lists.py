@@ -9,7 +9,7 @@ import numpy as np
 
 from crawl_env.compiled import compiled, inlined
 from crawl_env.content.process import Feed, Published
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import FloatArray, IntArray, Written
 
 _ROOM, _SPACIOUS = 64, 3  # items at first; places for each item after a new copy
 _ALL = 2**62  # items, more than a list can have
@@ -22,7 +22,7 @@ _AGE, _AT, _UTILITY, _CELL, _NUMBER, _BEFORE = range(6)
 _LAST, _LENGTH, _MOST = range(3)
 
 
-class ItemLists:
+class ItemLists(Written):
     """The uncollected items of B·N cells, a linked list for each cell.
 
     A step takes time for the items that come, and a crawl for those that it collects; what waits

@@ -17,7 +17,7 @@ from crawl_env.content.trace import TraceFeed
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.item_log import ItemLog
 from crawl_env.log.ping_log import PingLog
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import FloatArray, IntArray, Written
 from crawl_env.rng import beside
 
 _BATCH = 2**14  # false pings drawn at a time, which fit in the cache
@@ -42,7 +42,7 @@ class Pings(NamedTuple):
         return Pings(*(np.concatenate(column) for column in zip(none, *batches, strict=True)))
 
 
-class SimulatedPings:
+class SimulatedPings(Written):
     """The pings of the B·N cells of one world, drawn from a random stream of their own.
 
     They depend on the items that are published, on the signals of the sources, and on the seed.

@@ -12,13 +12,13 @@ from crawl_env.compiled import compiled
 from crawl_env.content.arrivals import MeanFeed
 from crawl_env.content.item_lists import ItemLists
 from crawl_env.content.process import Block, Feed, Published
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import FloatArray, IntArray, Written
 from crawl_env.threads import each
 
 Add = Callable[[FloatArray, FloatArray | None, np.random.Generator], None]
 
 
-class Stock:
+class Stock(Written):
     """Uncollected utility that obeys the recursion X ← αX + U.
 
     Arguments:
@@ -137,7 +137,7 @@ class Stock:
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        super().__setstate__(state)
         self.change_feed(self.feed)
 
 

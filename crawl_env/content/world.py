@@ -17,7 +17,7 @@ from crawl_env.content.stock import ItemStock, MeanStock, Stock, sums_of
 from crawl_env.content.stories import Stories, StoryStock
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.ping_log import PingLog
-from crawl_env.numerics import BoolArray, FloatArray, IntArray
+from crawl_env.numerics import BoolArray, FloatArray, IntArray, Written
 
 # Age of a source never crawled (start="full"). It is finite, as an input of networks must be; the
 # mean content at this age equals the ceiling for every μT above 4e-8.
@@ -26,7 +26,7 @@ NEVER = 1e9
 SUMS = ("number", "age", "age_squared", "log", "age_log")
 
 
-class World:
+class World(Written):
     """State of B independent environments of N sources. A cell is one source of one environment.
 
     Arguments:
@@ -135,7 +135,9 @@ class World:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Copying and pickling turn views, and joblib all references, into separate arrays.
-        vars(self).update(dict.fromkeys(("tried_at", "seen_at"), state["crawled_at"]) | state)
+        super().__setstate__(state)
+        for name in ("tried_at", "seen_at"):
+            vars(self).setdefault(name, self.crawled_at)
         self._share()
 
     def _bind(self, sources: Sources) -> None:

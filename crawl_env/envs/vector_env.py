@@ -16,14 +16,16 @@ from crawl_env.content.indexing import Ledger
 from crawl_env.content.world import World
 from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice, check_whole, shown
-from crawl_env.numerics import BoolArray, FloatArray, IntArray
+from crawl_env.numerics import BoolArray, FloatArray, IntArray, Written
 from crawl_env.rng import check_seed
 from crawl_env.simulation.simulation import Harvest, Simulation, check_state, reset_options
 from crawl_env.simulation.task import Fleet, Task, TaskOptions, suggest_arguments
 
 
 class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
-    TruthfulSpec, gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]
+    TruthfulSpec,
+    Written,
+    gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[Any]],
 ):
     """`num_envs` environments like `CrawlEnv`, in one array program.
 

@@ -18,7 +18,7 @@ from crawl_env.content.world import NEVER, World
 from crawl_env.errors import check_choice, check_whole, counted, shown
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import FloatArray, IntArray, Written
 from crawl_env.rng import generator
 from crawl_env.simulation.observation import COUNTED, HEARD, POWERS_OF_TIME, SUMMED, scaled
 from crawl_env.simulation.selection import KERNEL_TYPES, Hosts, refuse_nan, select, whole_budget
@@ -52,7 +52,7 @@ _OF_WORLD = ("age", "seen", "rate", *HEARD)  # features that are attributes of t
 _NOWHERE, _NOTHING = np.zeros(0, dtype=bool), np.zeros(0)
 
 
-class Simulation:
+class Simulation(Written):
     """State and dynamics of B environments of one task.
 
     Arguments:

@@ -2,7 +2,6 @@
 state, belongs to it alone, and depends on the seed, not on what is crawled elsewhere."""
 
 import copy
-import io
 import pickle
 
 import joblib
@@ -142,7 +141,7 @@ def test_one_row_is_an_environment_alone(task):
 
 
 @each_face
-def test_states_and_copies_continue_as_if_never_left(task, rows):
+def test_states_and_copies_continue_as_if_never_left(task, rows, tmp_path):
     env, other = made(task, rows), made(task, rows)
     env.reset(seed=7)
     actions = random_actions(env, 18)
@@ -153,7 +152,8 @@ def test_states_and_copies_continue_as_if_never_left(task, rows):
     now = 5 + list(TASKS).index(task) % 4  # before, at and after the end of the first episode
     run(env, actions[4:now])
     seen = env.step(actions[now])[0]
-    copies = copy.deepcopy(env), pickle.loads(pickle.dumps(env)), stored(env)
+    copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    copies += [stored(env, tmp_path, mmap_mode) for mmap_mode in (None, "r")]
     state = env.get_state()
     expected = [*run(env, actions[now + 1 :]), env.reset()[0]]
     for twin in copies:
@@ -165,12 +165,11 @@ def test_states_and_copies_continue_as_if_never_left(task, rows):
         assert same([*run(restored, actions[now + 1 :]), restored.reset()[0]], expected)
 
 
-def stored(env):
-    """Return a copy made by joblib, in which no two attributes are the same array."""
-    file = io.BytesIO()
-    joblib.dump(env, file)
-    file.seek(0)
-    return joblib.load(file)
+def stored(env, folder, mmap_mode):
+    """Return a copy made by joblib, in which no two attributes are the same array, and all arrays
+    may be mapped from the file, as `joblib.Parallel` maps large ones."""
+    joblib.dump(env, folder / "env.joblib")
+    return joblib.load(folder / "env.joblib", mmap_mode)
 
 
 def spoil(*trees):

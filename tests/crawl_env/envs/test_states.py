@@ -102,6 +102,10 @@ TASKS = {
     },
     "sums of harvests": {"sources": CAPPED, "features": ("crawled", "items", *SUMMED)},
     "looks": {"look_cost": 0.2, "features": ("value", "age", "seen", "shown")},
+    "delays without failures": {
+        "sources": Sources(**PARAMETERS, crawl_delay=[0, 3, 0, 5, 2]),
+        "features": ("value", "available"),
+    },
 }
 each_task = pytest.mark.parametrize("task", TASKS)
 # Every third task alone, the others in rows.

@@ -155,8 +155,9 @@ class LagrangianPeriodic(WhittlePeriodic):
         plain = simplified(sources)
         price, gains = relaxed.multiplier, np.empty(value.shape)
         day, value = time.astype(np.intp) % inflow.shape[1], np.ascontiguousarray(value)
-        columns = inflow, plain.retention, price, plain.cost, relaxed.rate, relaxed.potential
-        periodic_gains(value, day, *columns, gains)
+        rates = inflow, plain.retention, plain.decay_per_step
+        columns = price, plain.cost, relaxed.rate, relaxed.potential
+        periodic_gains(value, day, *rates, *columns, gains)
         excess = gains / plain.cost
         scale = float(price.mean()) or float((plain.ceiling / plain.cost).max()) or 1.0
         excess += SLACK * price[day][:, None]

@@ -10,6 +10,7 @@ With a day of one step, this is the problem of `agents.policies.lagrangian`.
 
 from __future__ import annotations
 
+from math import expm1, log
 from typing import NamedTuple
 
 import numpy as np
@@ -18,12 +19,13 @@ from agents.theory.multiplier import payable
 from agents.theory.price import Tangent, least_dual, least_of_sum
 from agents.theory.renewal import simplified
 from crawl_env import Arrivals, Sources, Task
-from crawl_env.compiled import compiled
+from crawl_env.compiled import compiled, inlined
 from crawl_env.content.rates import DailyCycle
 from crawl_env.numerics import FloatArray, IntArray
 
 _FULL = 45.0  # time constants after which content depends on the time of day only, to rounding
-_ROUNDING = 1e-13  # of u*, below which a cycle is no better
+_SINGLY = 1000  # steps up to which content is computed one by one
+_ROUNDING = 1e-13  # of what a crawl collects, below which a cycle is no better
 _GAP = 1e-10  # of the bound, at which the search for λ* ends
 
 
@@ -79,10 +81,9 @@ def periodic_relaxation(sources: Sources, inflow: FloatArray, budget: float) -> 
     sources = simplified(sources)
     days = inflow.shape[1]
     rate, crawls, potential = np.empty(len(sources)), np.empty(inflow.shape), np.empty(inflow.shape)
-    longest = np.ceil(_FULL / sources.decay_per_step).astype(np.intp) + days
 
     def at(price: FloatArray) -> tuple[FloatArray, FloatArray]:
-        columns = sources.retention, price, sources.cost, longest
+        columns = sources.retention, sources.decay_per_step, price, sources.cost
         _each_best_cycle(inflow, *columns, rate, crawls, potential)
         return rate.copy(), -crawls * sources.cost[:, None] / days
 
@@ -135,26 +136,27 @@ def periodic_bound(task: Task) -> float:
 def _each_best_cycle(
     inflow: FloatArray,
     retention: FloatArray,
+    decay: FloatArray,
     price: FloatArray,
     cost: FloatArray,
-    longest: IntArray,
     rate: FloatArray,
     crawls: FloatArray,
     potential: FloatArray,
 ) -> None:
     """Write β, (N,), and V and the crawls per day at each time of day, (N, D), where a crawl costs
-    price × cost, (D,) and (N,)."""
+    price × cost, (D,) and (N,); `retention` is α and `decay` m, (N,)."""
     for i in range(len(inflow)):
         charge = price * cost[i]
-        rate[i] = _best_cycle(inflow[i], retention[i], charge, longest[i], potential[i], crawls[i])
+        constants = retention[i], decay[i], charge
+        rate[i] = _best_cycle(inflow[i], *constants, potential[i], crawls[i])
 
 
 @compiled
 def _best_cycle(
     inflow: FloatArray,
     retention: float,
+    decay: float,
     charge: FloatArray,
-    longest: int,
     potential: FloatArray,
     crawls: FloatArray,
 ) -> float:
@@ -165,25 +167,35 @@ def _best_cycle(
     From each time of day every other one can be reached, so that β does not depend on d.
     """
     days = inflow.size
-    full, cheapest = inflow.max() / (1.0 - retention), charge.min()
-    least = _ROUNDING * full
-    wait, brings = np.ones(days, np.intp), np.empty(days)  # the policy and its net rewards
-    seen, path = np.empty(days, np.intp), np.empty(days, np.intp)
+    daily = _daily(inflow, retention, decay)
+    loss = -expm1(-decay * days)
+    full = daily / loss  # content at each time of day if it is never crawled
+    richest = (full - charge).argmax()
+    margin = full[richest] - charge[richest]
     potential[:] = 0.0
     crawls[:] = 0.0
-    beta = 0.0
-    if not full > cheapest:
+    if not margin > 0.0:
         return 0.0
-    for d in range(days):  # the first policy: the largest mean of one interval
-        best, content = -np.inf, 0.0
-        for j in range(1, longest + 1):
+    constants = retention, decay, daily, charge
+    wait, to, brings = np.empty(days), np.empty(days, np.intp), np.empty(days)  # the policy
+    seen, path = np.empty(days, np.intp), np.empty(days, np.intp)
+    # From every time of day, half of the margin is reached within so many steps.
+    least_mean = 0.5 * margin / (log(2.0 * full[richest] / margin) / decay + 2.0 * days)
+    for d in range(days):  # the first policy: the largest mean of one interval, or one above 0
+        best, content, idle = 0.0, 0.0, 0
+        for j in range(1, max(days, _SINGLY) + 1):
             content = retention * content + inflow[(d + j - 1) % days]
-            net = content - charge[(d + j) % days]
+            e = (d + j) % days
+            net = content - charge[e]
             if net / j > best:
-                best, wait[d], brings[d] = net / j, j, net
-            if (full - cheapest) / j < best:
+                best, wait[d], to[d], brings[d] = net / j, j, e, net
+            idle = idle + 1 if daily[e] - loss * content <= days * best else 0
+            if idle == days:
                 break
-    length = days
+        if not best > 0.0:
+            row = _best_wait(0.0, d, inflow, *constants, least_mean, potential)
+            _, wait[d], to[d], brings[d] = row
+    length = 0.0
     for _ in range(1000):
         # The cycle of the policy that has the largest mean.
         seen[:] = -1
@@ -192,12 +204,12 @@ def _best_cycle(
             d = start
             while seen[d] < 0:
                 seen[d] = start
-                d = (d + wait[d]) % days
+                d = to[d]
             if seen[d] == start:  # a new cycle
-                total, steps, k = 0.0, 0, d
+                total, steps, k = 0.0, 0.0, d
                 while True:
                     total, steps = total + brings[k], steps + wait[k]
-                    k = (k + wait[k]) % days
+                    k = to[k]
                     if k == d:
                         break
                 if total / steps > beta:
@@ -215,40 +227,87 @@ def _best_cycle(
                 seen[d] = 2
                 path[depth] = d
                 depth += 1
-                d = (d + wait[d]) % days
+                d = to[d]
             if seen[d] == 2:
                 d = path[depth - 1]
-                wait[d] = (root - d - 1) % days + 1
+                ahead = (root - d - 1) % days + 1
                 content = 0.0
-                for j in range(wait[d]):
+                for j in range(ahead):
                     content = retention * content + inflow[(d + j) % days]
-                brings[d] = content - charge[root]
+                wait[d], to[d], brings[d] = ahead, root, content - charge[root]
             for place in range(depth - 1, -1, -1):
                 d = path[place]
-                after = (d + wait[d]) % days
-                potential[d] = brings[d] - wait[d] * beta + potential[after]
+                potential[d] = brings[d] - wait[d] * beta + potential[to[d]]
                 seen[d] = 1
-        highest = potential.max()
+        least = _ROUNDING * (brings + charge[to]).max()
         better = False
         for d in range(days):
-            best, content = potential[d] + least, 0.0
-            for j in range(1, longest + 1):
-                content = retention * content + inflow[(d + j - 1) % days]
-                net = content - charge[(d + j) % days]
-                now = net - j * beta + potential[(d + j) % days]
-                if now > best:
-                    best, wait[d], brings[d], better = now, j, net, True
-                if full - cheapest - j * beta + highest < best:
-                    break
+            best, after, e, net = _best_wait(0.0, d, inflow, *constants, beta, potential)
+            if best > potential[d] + least:
+                wait[d], to[d], brings[d], better = after, e, net, True
         if not better:
             break
     d = root
     while True:
         crawls[d] += days / length
-        d = (d + wait[d]) % days
+        d = to[d]
         if d == root:
             break
     return beta
+
+
+@inlined
+def _daily(inflow: FloatArray, retention: float, decay: float) -> FloatArray:
+    """Return the content at each time of day of a source that was crawled a day before, (D,)."""
+    days = inflow.size
+    daily, x = np.empty(days), 0.0
+    for d in range(days):
+        x = retention * x + inflow[d]
+    for d in range(days):
+        daily[d] = x
+        x = retention * x - expm1(-decay * days) * inflow[d]
+    return daily
+
+
+@inlined
+def _best_wait(
+    x: float,
+    day: int,
+    inflow: FloatArray,
+    retention: float,
+    decay: float,
+    daily: FloatArray,
+    charge: FloatArray,
+    rate: float,
+    potential: FloatArray,
+) -> tuple[float, float, int, float]:
+    """Return max_j x_j − λC − jβ + V(d + j) over j ≥ 1, with that j, the time of day d + j, and
+    x_j − λC; x_j is the content j steps after it was x at time d.
+
+    At one time of day, content grows by a fraction e^−mD from day to day of what it grew by on the
+    day before, so that the best day is the first after which it grows by no more than Dβ. Later than
+    `_SINGLY` steps, that day is computed at once.
+    """
+    days, aged = inflow.size, decay * inflow.size
+    loss, enough, idle = -expm1(-aged), days * rate, 0
+    last = max(days, _SINGLY)
+    best, wait, to, brings = -np.inf, 1.0, 0, 0.0
+    for j in range(1, last + 1):
+        x = retention * x + inflow[(day + j - 1) % days]
+        e = (day + j) % days
+        content, steps, growth = x, float(j), daily[e] - loss * x
+        idle = idle + 1 if growth <= enough else 0
+        if j > last - days and growth > enough:
+            more = np.ceil(min(log(growth / enough), _FULL) / aged)
+            content += growth * (-expm1(-aged * more) / loss)
+            steps += more * days
+        net = content - charge[e]
+        now = net - steps * rate + potential[e]
+        if now > best:
+            best, wait, to, brings = now, steps, e, net
+        if idle == days:
+            break
+    return best, wait, to, brings
 
 
 @compiled
@@ -257,6 +316,7 @@ def periodic_gains(
     day: IntArray,
     inflow: FloatArray,
     retention: FloatArray,
+    decay: FloatArray,
     price: FloatArray,
     cost: FloatArray,
     rate: FloatArray,
@@ -272,23 +332,19 @@ def periodic_gains(
         value: x, uncollected utility or belief, (B, N).
         day: d, step of the day, (B,).
         inflow: (N, D).
-        retention, cost, rate: α, C and β, (N,).
+        retention, decay, cost, rate: α, m, C and β, (N,).
         price: λ, (D,).
         potential: V, (N, D).
     """
     days = inflow.shape[1]
     for i in range(value.shape[1]):
-        highest = potential[i].max()
-        most = inflow[i].max() / (1.0 - retention[i])
-        longest = np.ceil(_FULL / (1.0 - retention[i])) + days
+        row, later, charge = inflow[i], potential[i], price * cost[i]
+        daily = _daily(row, retention[i], decay[i])
+        full = daily / -expm1(-decay[i] * days)
+        constants = retention[i], decay[i], daily, charge
         for b in range(len(value)):
-            x, best = value[b, i], 0.0 if rate[i] == 0.0 else -np.inf
-            full = max(x, most) - price.min() * cost[i] + highest
-            j = 0
-            while full - j * rate[i] > best and j < longest:
-                x = retention[i] * x + inflow[i, (day[b] + j) % days]
-                j += 1
-                d = (day[b] + j) % days
-                best = max(best, x - price[d] * cost[i] - j * rate[i] + potential[i, d])
-            d = day[b] % days
-            out[b, i] = value[b, i] - price[d] * cost[i] + potential[i, d] - best
+            d, x, best = day[b] % days, value[b, i], 0.0
+            if rate[i] > 0.0 or x > full[d]:  # else every later crawl is at a loss
+                best, _, _, _ = _best_wait(x, d, row, *constants, rate[i], later)
+                best = best if rate[i] > 0.0 else max(best, 0.0)
+            out[b, i] = x - charge[d] + later[d] - best

@@ -94,8 +94,8 @@ def test_the_best_cycle_is_that_of_value_iteration(seed, days):
     fleet = Sources(1.0, 1.0, rng.uniform(0.4, 1.5))
     price, ages = rng.uniform(0, 2, days), 120
     rate, crawls, potential = np.empty(1), np.empty((1, days)), np.empty((1, days))
-    longest = np.array([ages - 1])
-    _each_best_cycle(inflow, fleet.retention, price, fleet.cost, longest, rate, crawls, potential)
+    columns = fleet.retention, fleet.decay_per_step, price, fleet.cost
+    _each_best_cycle(inflow, *columns, rate, crawls, potential)
     contents = contents_of(fleet, inflow, ages) - price[None, :, None]
     expected = value_iteration(contents, inflow, ages, [(), (0,)])
     assert rate[0] == pytest.approx(max(expected, 0.0), rel=1e-5, abs=1e-7)
@@ -117,11 +117,40 @@ def test_a_day_of_one_step_is_the_stationary_problem():
     np.testing.assert_allclose(found.rate, best_rate(fleet, price), rtol=1e-9, atol=1e-12)
     value = np.random.default_rng(1).uniform(0, 1.2, (5, 30)) * fleet.ceiling
     out = np.empty(value.shape)
-    columns = fleet.inflow[:, None], fleet.retention, price, fleet.cost, found.rate, found.potential
-    periodic_gains(value, np.arange(5), *columns, out)
+    rates = fleet.inflow[:, None], fleet.retention, fleet.decay_per_step
+    columns = price, fleet.cost, found.rate, found.potential
+    periodic_gains(value, np.arange(5), *rates, *columns, out)
     expected = gains(value, table_of(fleet), price, found.rate)
     pays = found.rate > 0
     np.testing.assert_allclose(out[:, pays], expected[:, pays], atol=1e-9 * fleet.ceiling.max())
+
+
+@pytest.mark.parametrize("decay", [1e-6, 1e-8, 1e-30])
+def test_sources_that_hardly_decay(decay):
+    fleet = Sources.random(8, seed=0).replaced(decay_rate=np.full(8, decay))
+    bound = relaxed_bound(fleet, 2.0)
+    assert bound == pytest.approx(fleet.inflow.sum(), rel=10 * decay + 1e-12)
+    constant = fleet.inflow[:, None]
+    assert periodic_relaxation(fleet, constant, 2.0).bound == pytest.approx(bound, rel=1e-9)
+    alike = periodic_relaxation(fleet, np.tile(constant, 3), 2.0)
+    assert alike.bound == pytest.approx(bound, rel=1e-9)
+    task = Task(**{**posed(8, range(8)), "sources": fleet})
+    assert periodic_bound(task) == pytest.approx(fleet.inflow.sum(), rel=30 * decay + 1e-12)
+
+
+def test_gains_and_cycles_of_many_steps_are_those_of_the_closed_form():
+    fleet = Sources.random(8, seed=0).replaced(decay_rate=np.full(8, 1e-6))
+    price = np.array([0.1 * fleet.ceiling.min()])
+    rate, crawls, potential = np.empty(8), np.empty((8, 1)), np.empty((8, 1))
+    rates = fleet.inflow[:, None], fleet.retention, fleet.decay_per_step
+    _each_best_cycle(*rates, price, fleet.cost, rate, crawls, potential)
+    assert crawls.max() < 1e-3
+    np.testing.assert_allclose(rate, best_rate(fleet, price), rtol=1e-9)
+    value = np.linspace(0, 0.5, 5)[:, None] * fleet.ceiling
+    out = np.empty(value.shape)
+    periodic_gains(value, np.arange(5), *rates, price, fleet.cost, rate, potential, out)
+    expected = gains(value, table_of(fleet), price, rate)
+    np.testing.assert_allclose(out, expected, atol=1e-9 * fleet.ceiling.max())
 
 
 def test_a_cycle_of_no_amplitude_is_whittle():

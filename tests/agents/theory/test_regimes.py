@@ -130,8 +130,8 @@ def test_regimes_that_alternate_are_a_day_of_two_steps(charge):
     inflow = -np.expm1(-decay) * law.factors[None, :]
     rate, crawls, potential = np.empty(1), np.empty((1, 2)), np.empty((1, 2))
     price, one = np.full(2, charge), np.ones(1)
-    longest = np.array([400])
-    _each_best_cycle(inflow, one * np.exp(-decay), price, one, longest, rate, crawls, potential)
+    columns = one * np.exp(-decay), one * decay, price, one
+    _each_best_cycle(inflow, *columns, rate, crawls, potential)
     cold, hot = law.factors.tolist()
     bound, _ = _best(decay, charge, cold, hot, 1.0)
     assert rate[0] * (1 - 1e-9) <= bound < rate[0] + 0.002 * -np.expm1(-decay)

@@ -193,8 +193,8 @@ def _best_cycle(
             if idle == days:
                 break
         if not best > 0.0:
-            row = _best_wait(0.0, d, inflow, *constants, least_mean, potential)
-            _, wait[d], to[d], brings[d] = row
+            choice = _best_wait(0.0, d, inflow, *constants, least_mean, potential)
+            _, wait[d], to[d], brings[d] = choice
     length = 0.0
     for _ in range(1000):
         # The cycle of the policy that has the largest mean.
@@ -284,8 +284,8 @@ def _best_wait(
     """Return max_j x_j − λC − jβ + V(d + j) over j ≥ 1, with that j, the time of day d + j, and
     x_j − λC; x_j is the content j steps after it was x at time d.
 
-    At one time of day, content grows by a fraction e^−mD from day to day of what it grew by on the
-    day before, so that the best day is the first after which it grows by no more than Dβ. Later than
+    At one time of day, content grows from one day to the next by e^−mD times as much as on the day
+    before, so that the best day is the first after which it grows by no more than Dβ. Beyond
     `_SINGLY` steps, that day is computed at once.
     """
     days, aged = inflow.size, decay * inflow.size

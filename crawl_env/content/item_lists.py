@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from crawl_env.compiled import compiled, inlined
+from crawl_env.content.items import MOST_STORED, check_stored
 from crawl_env.content.process import Feed, Published
 from crawl_env.numerics import FloatArray, IntArray, Written
 
@@ -113,7 +114,9 @@ class ItemLists(Written):
         """Make room for so many items, and for more."""
         items = self.get_state()
         self._used = items.cell.size
-        self._columns = np.empty((max(_ROOM, _SPACIOUS * (self._used + number)), 6))
+        check_stored(self._used + number, self.feed)
+        room = min(_SPACIOUS * (self._used + number), MOST_STORED)
+        self._columns = np.empty((max(_ROOM, room), 6))
         self._lists[:, _LENGTH] = 0
         _add(*items, self._clock, 0, self._lists, self._columns)
 

@@ -8,12 +8,14 @@ import numpy as np
 
 from crawl_env.compiled import compiled, inlined
 from crawl_env.content.draws import Stream, exponential, stream, uniform
-from crawl_env.content.process import Block, Cells, Published
+from crawl_env.content.process import Block, Cells, Feed, Published
 from crawl_env.content.utility import Distribution
+from crawl_env.errors import counted
 from crawl_env.numerics import FloatArray, IntArray
 
 CHUNK = 2**16  # items simulated at a time, so that temporary arrays fit in the cache
 MOST_ITEMS = 1e9
+MOST_STORED = 10**8  # items, of which each takes some 100 bytes when room is made for more
 
 # Draws arrival times: yields batches of cells, sorted or not, and of the items' ages in steps.
 Times = Callable[[np.random.Generator], Iterator[tuple[IntArray, FloatArray]]]
@@ -56,6 +58,20 @@ def check_drawable(items: float) -> None:
         raise ValueError(
             f"{items:.3g} items would have to be drawn singly; use arrivals='poisson', which draws "
             "totals, or 'deterministic', fewer sources, another start or a shorter period"
+        )
+
+
+def check_stored(items: int, feed: Feed) -> None:
+    """Raise ValueError if there are too many items to keep them all in memory."""
+    if items > MOST_STORED:
+        rate = feed.rate()
+        envs, n = rate.shape
+        raise ValueError(
+            f"{items:,} items would be stored one by one, and {MOST_STORED:,} take some 10 GB: "
+            f"{counted(n, 'source')} publish {rate.sum() / envs:.3g} items per unit of time, in "
+            f"{counted(envs, 'environment')}. Check that arrival_rate, decay_rate and period are "
+            "in the same unit; if they are, use faster decay, finite capacities, start='fresh', or "
+            "fewer sources or environments"
         )
 
 

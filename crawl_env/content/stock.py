@@ -11,6 +11,7 @@ import numpy as np
 from crawl_env.compiled import compiled
 from crawl_env.content.arrivals import MeanFeed
 from crawl_env.content.item_lists import ItemLists
+from crawl_env.content.items import check_stored
 from crawl_env.content.process import Block, Feed, Published
 from crawl_env.numerics import FloatArray, IntArray, Written
 from crawl_env.threads import each
@@ -41,7 +42,7 @@ class Stock(Written):
         self.value = np.zeros(shape)
         self.count = np.zeros(shape) if count else None
         self.published: list[Published] = []
-        self._announce = announce
+        self._announce, self._kept = announce, 0
         self.change_feed(feed)
 
     def change_feed(self, feed: Feed) -> None:
@@ -68,6 +69,7 @@ class Stock(Written):
         def add(value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
             batches = []
             for items in block.draw(rng):
+                self._keep(items)
                 block.cells.collect(items, value, count)
                 if here.start:  # cells are numbered as in the world
                     items = items._replace(cell=items.cell + here.start)
@@ -76,13 +78,20 @@ class Stock(Written):
 
         return add
 
+    def _keep(self, items: Published) -> None:
+        """Count the items that are kept of a step or a start; there must not be too many."""
+        self._kept += items.cell.size
+        check_stored(self._kept, self.feed)
+
     def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
         """Replace the content of the environments `envs` (b,) by that of `steps` (b, N) steps."""
         past = self.feed.past(envs, steps.ravel())
         value, count = np.zeros(steps.size), np.zeros(steps.size)
         if self._announce:
             cells, self.published = self._numbers(envs), []
+            self._kept = 0
             for items in past.draw(rng):
+                self._keep(items)
                 past.cells.collect(items, value, count)
                 self.published.append(items._replace(cell=cells[items.cell]))
         else:
@@ -98,6 +107,7 @@ class Stock(Written):
 
     def advance(self, rng: np.random.Generator) -> None:
         """Advance by one step: content decays, then new content arrives."""
+        self._kept = 0
         if self._parallel:  # each block with a generator of its own
             words = rng.bit_generator.random_raw(2 * len(self._blocks)).reshape(-1, 2)
             own = [np.random.Generator(np.random.PCG64(pair)) for pair in words]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from crawl_env.compiled import compiled, inlined
-from crawl_env.content.items import check_drawable
+from crawl_env.content.items import check_drawable, check_stored
 from crawl_env.content.process import ArrivalProcess, Block, Cells, Feed, Published
 from crawl_env.content.stock import Stock
 from crawl_env.content.utility import EXPONENTIAL, Distribution, make_distribution
@@ -229,6 +229,7 @@ class StoryStock(Stock):
     def _begin(self, items: Published, number: int) -> None:
         """Replace the items by some that are in the values and counts, with room for so many
         others."""
+        check_stored(items.cell.size + number, self.feed)
         room = max(_ROOM, _SPACIOUS * (items.cell.size + number))
         whole, real = np.empty((3, room), dtype=np.intp), np.empty((2, room))
         self._items, self._used = Published(whole[0], real[0], real[1], whole[1]), 0

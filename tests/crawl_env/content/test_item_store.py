@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawl_env import Arrivals, Sources
+from crawl_env.content import item_lists, items
 from crawl_env.content.item_lists import ItemLists
 from crawl_env.content.process import Published
 from crawl_env.content.stock import sums_of
@@ -147,3 +148,20 @@ def test_lists_make_room_for_what_has_utility_left_only():
         for i, ages in enumerate(plain):
             np.testing.assert_allclose(items.age[items.cell == i], ages, rtol=1e-12)
     assert store._used < len(store._columns) < 1800  # of 2400 items that came
+
+
+@pytest.mark.parametrize(("rate", "steps"), [(30.0, 0), (300.0, 1), (2500.0, 1)])
+def test_more_items_than_memory_holds_are_refused(monkeypatch, rate, steps):
+    """Those before an episode, those of a few steps, and those of one."""
+    for module in (items, item_lists):
+        monkeypatch.setattr(module, "MOST_STORED", 5000)
+    world = World(Sources([rate, rate], 1.0, 0.01), Arrivals(decay="lomax"))
+    rng = np.random.default_rng(0)
+
+    def run():
+        world.start(np.full(world.shape, 1.0 if steps else 200.0), rng)
+        for _ in range(10 * steps):
+            world.advance(rng)
+
+    with pytest.raises(ValueError, match="items would be stored one by one, and 5,000 take"):
+        run()

@@ -135,8 +135,10 @@ def _hole(log: ItemLog) -> list[str]:
     """Return a note on the longest time in which no source published, if it is more than twice as
     long as any other and hardly one in 10,000 Poisson logs has such a time; else nothing."""
     gaps = np.diff(log.published)
-    longest = int(gaps.argmax()) if gaps.size > 1 else 0
-    part = gaps[longest] / (log.end - log.start) if gaps.size > 1 else 0.0
+    if gaps.size < 2 or not gaps.any():
+        return []
+    longest = int(gaps.argmax())
+    part = gaps[longest] / (log.end - log.start)
     if gaps.size * (1.0 - part) ** gaps.size > 1e-4:
         return []
     if gaps[longest] <= 2.0 * np.delete(gaps, longest).max():

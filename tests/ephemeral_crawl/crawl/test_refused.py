@@ -485,8 +485,7 @@ def entry(text):
         ("Mon, 99 Foo 2026 99:99:99 GMT", None),
         ("yesterday", None),
         ("", None),
-        # In the year 9999, and in the month of today.
-        ("9" * 5000, pytest.approx(253_386_532_800.0, abs=15_768_000.0)),
+        ("9" * 5000, None),
     ],
 )
 def test_dates(date, published):

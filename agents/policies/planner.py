@@ -29,8 +29,8 @@ class Planner(Agent):
     The choices are the M sources that a base policy would crawl, and every set in which one of them
     is replaced by one of the `others` next in its order. What each is worth is the discounted
     reward of `horizon` steps: the choice, then the base policy. It heeds what couples the sources
-    in those steps, and takes some 30 to 50 times as long as its base: a reference where sources are
-    coupled by a payoff, and no upper bound.
+    in those steps, and takes much longer than its base: a reference where sources are coupled by a
+    payoff, and no upper bound.
 
     The simulation is the environment with deterministic arrivals, from the present ages and content
     as observed or believed. It knows nothing that the agent does not, and no future. Under a

@@ -90,7 +90,7 @@ class SqliteJournal(SqlJournal):
         self._files: tuple[int, ...] | None = None  # that are used
         self._is_lost = False  # whether others have their names
         self._connection: sqlite3.Connection | None = None
-        if is_new(path):
+        if was_new := is_new(path):
             new(self.name)
         elif path.stat().st_nlink > 1:
             raise ValueError(
@@ -100,7 +100,7 @@ class SqliteJournal(SqlJournal):
         _warn_of_networks(self._path)
         try:
             self._connect("rwc")
-            self._prepare()
+            self._prepare(was_new)
         except sqlite3.DatabaseError as error:
             self.close()
             raise self._unusable(error) from error
@@ -197,7 +197,7 @@ class SqliteJournal(SqlJournal):
 
     # ---------------------------------------------------------------------------- tables
 
-    def _prepare(self) -> None:
+    def _prepare(self, was_new: bool) -> None:
         has_tables = self._has_tables()
         self._write_ahead()
         self._check_log()
@@ -206,6 +206,13 @@ class SqliteJournal(SqlJournal):
             return
         with self.exclusive():
             if not self._has_tables():  # another process may have made them since
+                if not was_new:
+                    _LOG.warning(
+                        "%s was an empty database, and a new scheduler starts in it. If it is a "
+                        "copy of one that was in use, the sources are in the file -wal beside the "
+                        "original: copy both",
+                        self.name,
+                    )
                 for statement in _TABLES:
                     self.rows(statement)
 

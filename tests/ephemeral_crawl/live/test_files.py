@@ -306,6 +306,17 @@ def test_what_a_damaged_log_has_lost_is_said(path, tmp_path, caplog, place):
     assert len(live) == 10
 
 
+def test_a_copy_without_its_log_is_not_empty_without_a_word(path, tmp_path, caplog):
+    live, copy = Scheduler(path, budget="20/h"), tmp_path / "copy.db"
+    live.add("a")
+    assert not caplog.records
+    copy.write_bytes(path.read_bytes())
+    assert len(Scheduler(copy, budget="20/h")) == 0
+    assert "copy.db was an empty database" in caplog.text
+    assert len(Scheduler(copy)) == 0
+    assert len(caplog.records) == 1
+
+
 def test_what_the_first_sources_need_is_compiled_before_a_store_is_locked(path, monkeypatch):
     made, add = [], Scheduler.add
     monkeypatch.setattr(Scheduler, "add", lambda *args: made.append(path.exists()) or add(*args))

@@ -70,15 +70,13 @@ class MakeSchedule(LogOptions, Study):
 
     def run(self) -> None:
         self.check(self.items, self.curves, self.present, self.last_crawls)
-        if (self.half_life != "") == (self.curves is not None):
-            raise ValueError(
-                "give either --half-life, such as 3h, or --curves, a table of the recorded decay"
-            )
+        declared = decay.declared(self.curves, self.half_life, self.unit)
         log = self.read(self.items, self.curves)
         hour = 1.0 / HOURS[log.unit]  # in the unit of the log
         per_hour = 3600.0 * Settings.of(self.budget).budget
         period = hour / per_hour / _STEPS
-        fleet, evidence = fitted_to(log, self._fading(log), period, closed=True), Evidence.of(log)
+        fading = declared or decay.measure(log).rate.value
+        fleet, evidence = fitted_to(log, fading, period, closed=True), Evidence.of(log)
         longest = math.inf
         if self.max_interval:
             hours = seconds("--max-interval", self.max_interval, 1.0) / 3600.0
@@ -103,13 +101,6 @@ class MakeSchedule(LogOptions, Study):
         report = Report(f"Schedule of {counted(len(fleet), 'source')} at {self.budget}")
         _write(report, plan, present, rows, log, evidence, self.max_interval)
         self.publish(report, {"schedule.csv": rows})
-
-    def _fading(self, log: ItemLog) -> Any:
-        """Return the decay rates of the sources."""
-        if self.half_life:
-            halves = seconds("--half-life", self.half_life, 1.0) / 3600.0 / HOURS[log.unit]
-            return math.log(2.0) / halves
-        return decay.measure(log).rate.value
 
     def _now(self, fleet: Sources, per_time: float) -> tuple[str, FloatArray]:
         """Return the present rule in words, and its fetches per unit of time, (N,)."""

@@ -118,19 +118,6 @@ class SignalOptions(LogOptions):
             raise ValueError(f"{self.signals}: {error}") from None
 
 
-def check_decay(curves: Path | None, decay_rate: float | None) -> None:
-    """Raise ValueError unless either curves or a decay rate are given, and the rate is positive."""
-    if (curves is None) == (decay_rate is None):
-        word = "neither" if curves is None else "both"
-        raise ValueError(
-            f"{word} of --curves and --decay-rate given; give either the recorded curves of "
-            "items, or the decay rate of all sources, ln 2 / half-life: --decay-rate 0.23 if "
-            "utility halves in 3 units of time"
-        )
-    if decay_rate is not None and not 0 < decay_rate < np.inf:
-        raise ValueError(f"--decay-rate is {decay_rate:g}; it must be positive (1/time)")
-
-
 def _hole(log: ItemLog) -> list[str]:
     """Return a note on the longest time in which no source published, if it is more than twice as
     long as any other and hardly one in 10,000 Poisson logs has such a time; else nothing."""

@@ -15,7 +15,7 @@ from crawl_env import ItemLog, PingLog, Sources
 from crawl_env.errors import counted
 from crawl_env.rng import check_seed
 from ephemeral_crawl.core.folders import check_place
-from ephemeral_crawl.core.log_options import SignalOptions, check_decay
+from ephemeral_crawl.core.log_options import SignalOptions
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Study
 from ephemeral_crawl.fit import checks, decay, signals, summary
@@ -35,7 +35,7 @@ class Fit(SignalOptions, Study):
     """
 
     main: ClassVar[tuple[str, ...]] = (
-        *("items", "out", "curves", "decay_rate", "signals", "report", "unit", "since", "until"),
+        *("items", "out", "curves", "half_life", "signals", "report", "unit", "since", "until"),
         *("drop_duplicates", "drop_dead"),
     )
     outputs: ClassVar[tuple[str, ...]] = ("estimates.csv", "report.html")
@@ -48,8 +48,8 @@ class Fit(SignalOptions, Study):
     curves: Path | None = None
     """Table item, age, remaining: the remaining fraction of an item's utility at some ages, from
     which decay rates are fitted."""
-    decay_rate: float | None = None
-    """μ of all sources, 1 / unit of time, if there are no curves: ln 2 / half-life."""
+    half_life: str = ""
+    """Time in which the utility of an item halves, such as 3h, if there are no curves."""
     report: Path = Path("results/fit")
     """Folder of the report and of estimates and checks per source; replaced as a whole."""
     since: Annotated[str, tyro.conf.arg(name="from", metavar="TIME")] = ""
@@ -108,7 +108,7 @@ class Fit(SignalOptions, Study):
         return self.report
 
     def _check(self) -> None:
-        check_decay(self.curves, self.decay_rate)
+        _ = self._decay_rate
         _ = check_seed(self.seed, "--seed")
         if self.decay_window < 0:
             raise ValueError(f"--decay-window is {self.decay_window:g}; it must be positive")
@@ -121,6 +121,10 @@ class Fit(SignalOptions, Study):
             raise ValueError(f"--skew is {self.skew:g}; it must be zero or positive (time)")
         self.check(self.items, self.curves, self.signals, self.out)
         check_place(Path(out), "--out")
+
+    @property
+    def _decay_rate(self) -> float | None:
+        return decay.declared(self.curves, self.half_life, self.unit)
 
     def _log(self) -> tuple[ItemLog, PingLog | None]:
         """Return the part of the log to fit, and the pings on its clock."""
@@ -161,7 +165,7 @@ class Fit(SignalOptions, Study):
             shrinkage.rates(alive.counts(log), alive.span),
             shrinkage.utilities(log.source, log.utility, len(log.names)),
             decay_fit,
-            np.full(len(log.names), self.decay_rate or 0.0),
+            np.full(len(log.names), self._decay_rate or 0.0),
             tests,
             None if pings is None else signals.measure(log, pings, alive, self.skew, self.seed),
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +14,10 @@ from tqdm import tqdm
 
 from agents.inference.shrinkage import Estimates, shrunk
 from crawl_env import ItemLog
+from crawl_env.errors import check_choice
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.live.arguments import seconds
 
 WINDOW = 24.0  # hours: the ages to which decay is fitted by default
 NEEDED = 10  # curves below which a source's own decay is not looked at
@@ -37,6 +41,30 @@ class Decay(NamedTuple):
     stretch: tuple[float, float]  # β of exp(−(μ·age)^β) with its standard error; 1 is exponential
 
 
+def declared(curves: Path | None, half_life: str, unit: str) -> float | None:
+    """Return the decay rate of all sources that options declare, 1 / unit of time; None if it is
+    to be fitted to curves.
+
+    Arguments:
+        half_life: time in which the utility of an item halves, such as "3h"; "" with curves.
+
+    Raises:
+        ValueError: not exactly one of both is given, or the half-life or the unit is invalid.
+
+    >>> declared(None, "3h", "day")
+    5.545177444479562
+    """
+    if (curves is None) == (half_life == ""):
+        raise ValueError(
+            f"{'neither' if curves is None else 'both'} of --half-life and --curves given; give "
+            "either the half-life of all items, such as 3h, or a table of their recorded decay"
+        )
+    if curves is not None:
+        return None
+    hours = seconds("--half-life", half_life, 1.0) / 3600.0
+    return math.log(2.0) * HOURS[check_choice("unit", unit, HOURS)] / hours
+
+
 def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
     """Fit μ to the utility-weighted remaining fraction of every source, and of the fleet.
 
@@ -52,7 +80,7 @@ def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
     ages = np.linspace(0.0, window or WINDOW / HOURS[log.unit], 49)
     recorded = log.curves.recorded & (log.utility > 0)
     if not recorded.any():
-        raise ValueError("no item with utility has a curve; give --decay-rate instead of --curves")
+        raise ValueError("no item with utility has a curve; give --half-life instead of --curves")
     n = len(log.names)
     curves, misfit = np.zeros((n, ages.size)), np.zeros(n)
     own_rate, error, p = np.ones(n), np.full(n, np.inf), np.full(n, np.nan)

@@ -29,7 +29,7 @@ class ReplayLog(Log, ComparisonStudy):
     """
 
     main: ClassVar[tuple[str, ...]] = (
-        *("items", "curves", "decay_rate", "budget", "period", "present", "max_interval"),
+        *("items", "curves", "half_life", "budget", "period", "present", "max_interval"),
         *("signals", "agents", "quick", "out"),
     )
     agent_names: ClassVar[tuple[str, ...]] = (*ComparisonStudy.agent_names, SCHEDULER)

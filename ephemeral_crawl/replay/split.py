@@ -18,7 +18,7 @@ from crawl_env.errors import counted
 from crawl_env.log.clock import HOURS
 from crawl_env.log.event_log import time_of
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.core.log_options import SignalOptions, check_decay, digest, given_time
+from ephemeral_crawl.core.log_options import SignalOptions, digest, given_time
 from ephemeral_crawl.fit import decay, signals
 from ephemeral_crawl.fit.lives import Lives, lives
 
@@ -109,8 +109,9 @@ class Log(SignalOptions):
     curves: Path | None = None
     """Table item, age, remaining: the recorded decay of single items. The curves are replayed, and
     decay rates are fitted to them."""
-    decay_rate: float | None = None
-    """μ of all sources, 1 / unit of time, if neither --curves nor --sources is given."""
+    half_life: str = ""
+    """Time in which the utility of an item halves, such as 3h, if neither --curves nor --sources is
+    given."""
     train_until: Annotated[str, tyro.conf.arg(metavar="TIME")] = ""
     """End of the first part, a number or a time stamp; by default the middle of the log."""
     block: float = 0.0
@@ -152,9 +153,10 @@ class Log(SignalOptions):
         alive = lives(log)
         active = [name for name, n in zip(past.names, past.counts, strict=True) if n]
         past, later = past.select(active), rest.select(active)
-        fading = self.decay_rate or decay.measure(past).rate.value
+        declared = decay.declared(self.curves, self.half_life, self.unit)
+        fading = declared or decay.measure(past).rate.value
         refitted = fitted_to(later, fading, period) if later.utility.any() else None
-        in_the_end = self.decay_rate or decay.measure(log).rate.value
+        in_the_end = declared or decay.measure(log).rate.value
         latest = fitted_to(log, in_the_end, period, closed=True)
         fleet = fitted_to(past, fading, period, closed=True)
         if before is not None and later_pings is not None:
@@ -179,10 +181,10 @@ class Log(SignalOptions):
 
     def _check(self, fleet: Sources | None) -> None:
         if fleet is None:
-            check_decay(self.curves, self.decay_rate)
-        elif self.decay_rate is not None:
+            _ = decay.declared(self.curves, self.half_life, self.unit)
+        elif self.half_life:
             raise ValueError(
-                "--decay-rate was given with --sources, which has decay rates; leave it out"
+                "--half-life was given with --sources, which has decay rates; leave it out"
             )
         if not 0 <= self.block < np.inf:
             raise ValueError(f"--block is {self.block:g}; it must be a positive time")

@@ -27,7 +27,7 @@ class Adaptive(Log, SuiteStudy):
     `evaluate`), whose first part is known beforehand and whose rest is replayed."""
 
     main: ClassVar[tuple[str, ...]] = (
-        *("part", "suite", "items", "curves", "decay_rate", "seeds", "steps"),
+        *("part", "suite", "items", "curves", "half_life", "seeds", "steps"),
         *("jobs", "out", "only_report"),
     )
     title: ClassVar[str] = "Crawling while learning how much each source publishes"

@@ -34,7 +34,7 @@ def evaluated(folder: Path, **options: object) -> Path:
 
 def replayed(folder: Path, **options: object) -> Path:
     """Replay the example log; return the folder of the results."""
-    arguments = {"items": LOG, "decay_rate": 0.12, "budget": "2", "steps": 200, "seeds": 2}
+    arguments = {"items": LOG, "half_life": "5.8h", "budget": "2", "steps": 200, "seeds": 2}
     ReplayLog(**{**ALONE, **arguments, "agents": FEW, **options, "out": folder / "out"}).run()
     return folder / "out"
 

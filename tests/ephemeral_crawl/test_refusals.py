@@ -13,7 +13,7 @@ TABLE1 = "evaluate --sources table1 --budget 1"
 SIGNALS = "evaluate --quick --budget 2 --sources table1"
 QUEUE = "evaluate --budget 4 --sources FLEET"
 REPLAY = "evaluate --items LOG --budget 2"
-PINGS = "replay --items example/log.csv --decay-rate .1 --budget 2 --quick --signals"
+PINGS = "replay --items example/log.csv --half-life 7h --budget 2 --quick --signals"
 BACKTEST = "backtest --items example/log.csv --jobs 1"
 SCHEDULE = "schedule --items example/log.csv"
 
@@ -49,7 +49,7 @@ def example(tmp_path_factory):
         (f"{TABLE1} --seed -1", "--seed is -1; it must be a whole number of at least 0"),
         ("crawl feeds.txt --budget 20/h", "a table if its first line is the word source"),
         ("example --seed -1", "--seed is -1"),
-        ("fit --items example/log.csv --decay-rate .1 --out f.csv --seed -1", "--seed is -1"),
+        ("fit --items example/log.csv --half-life 7h --out f.csv --seed -1", "--seed is -1"),
         (f"{TABLE1} --steps 0", "--steps is 0"),
         (f"{TABLE1} --agents wittle", "'whittle'"),
         (f"{TABLE1} --run-on none", "unknown place to run"),
@@ -66,20 +66,20 @@ def example(tmp_path_factory):
         (f"{QUEUE} --engine-rate 1 --engine-capacity -1", "--engine-capacity is -1"),
         (f"{QUEUE} --engine-rate 1 --engine-threshold nan", "--engine-threshold is nan"),
         (f"{QUEUE} --engine-rate 1 --arrivals deterministic", "single items are needed"),
-        ("evaluate --items missing.csv --decay-rate 1 --budget 2", "missing.csv: No such file"),
-        (REPLAY, "neither of --curves and --decay-rate"),
-        (f"{REPLAY} --decay-rate .1 --train-until 9999", "9999 hours, but the log covers"),
-        (f"{REPLAY} --decay-rate .1 --train-until -5", "give a time within it"),
-        (f"{REPLAY} --decay-rate .1 --train-until 2024-01-01", "the log's times are numbers"),
-        (f"{REPLAY} --decay-rate -1", "must be positive"),
-        (f"{REPLAY} --decay-rate .1 --block -1", "--block is -1"),
-        (f"{REPLAY} --decay-rate .1 --budget 0.5", "nothing can ever be crawled"),
-        (f"{REPLAY} --decay-rate .1 --steps 0", "--steps is 0"),
-        (f"{REPLAY} --decay-rate .1 --period 1e-6", "at most 10,000,000 are replayed"),
-        (f"{REPLAY} --decay-rate .1 --agents wittle", "'whittle'"),
-        (f"{REPLAY} --decay-rate .1 --unit fortnight", "fortnight"),
+        ("evaluate --items missing.csv --half-life 1h --budget 2", "missing.csv: No such file"),
+        (REPLAY, "neither of --half-life and --curves"),
+        (f"{REPLAY} --half-life 7h --train-until 9999", "9999 hours, but the log covers"),
+        (f"{REPLAY} --half-life 7h --train-until -5", "give a time within it"),
+        (f"{REPLAY} --half-life 7h --train-until 2024-01-01", "the log's times are numbers"),
+        (f"{REPLAY} --half-life 0s", "--half-life is"),
+        (f"{REPLAY} --half-life 7h --block -1", "--block is -1"),
+        (f"{REPLAY} --half-life 7h --budget 0.5", "nothing can ever be crawled"),
+        (f"{REPLAY} --half-life 7h --steps 0", "--steps is 0"),
+        (f"{REPLAY} --half-life 7h --period 1e-6", "at most 10,000,000 are replayed"),
+        (f"{REPLAY} --half-life 7h --agents wittle", "'whittle'"),
+        (f"{REPLAY} --half-life 7h --unit fortnight", "fortnight"),
         (f"{REPLAY} --sources table1", "--sources lacks 20 sources of the log, with 2,134 items"),
-        (f"{REPLAY} --sources table1 --decay-rate 1", "--decay-rate was given with --sources"),
+        (f"{REPLAY} --sources table1 --half-life 1h", "--half-life was given with --sources"),
         (f"{REPLAY} --curves none.csv", "none.csv: No such file"),
         (f"{PINGS} strange.csv", "source that the log"),
         (f"{PINGS} numbers.csv", "are numbers"),
@@ -97,7 +97,7 @@ def example(tmp_path_factory):
             "error: --half-life is '3', without a unit; write 3s,",
         ),
         ("crawl example/log.csv --budget 60/h --max-interval 3", "error: --max-interval is '3'"),
-        (f"{SCHEDULE} --budget 3/h", "either --half-life"),
+        (f"{SCHEDULE} --budget 3/h", "neither of --half-life and --curves"),
         (f"{SCHEDULE} --budget 3/h --half-life 3h --present nutch", "replay"),
         (f"{SCHEDULE} --budget 0/h --half-life 3h", "budget"),
         (
@@ -124,7 +124,7 @@ def test_bad_input_is_said_in_the_users_terms(
 @pytest.mark.parametrize(
     "words",
     [
-        "fit --items loop.csv --decay-rate .1 --out fleet.csv",
+        "fit --items loop.csv --half-life 7h --out fleet.csv",
         "crawl --store loop.csv --dry-run",
         "crawl --store pipe --out loop.csv",
         "sources --store loop.csv --budget 1/h",
@@ -146,8 +146,8 @@ def test_loops_of_links_and_pipes_are_refused(words, tmp_path, monkeypatch):
     [
         "backtest --items none.csv --budget 3/h",
         "evaluate --sources none.csv --budget 3 --out a/b",
-        "fit --items none.csv --decay-rate 1 --out a/fleet.csv",
-        "replay --items none.csv --decay-rate 1 --budget 3",
+        "fit --items none.csv --half-life 1h --out a/fleet.csv",
+        "replay --items none.csv --half-life 1h --budget 3",
         "schedule --items none.csv --budget 3/h --half-life 3h",
     ],
 )

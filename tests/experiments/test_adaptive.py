@@ -258,7 +258,7 @@ def small(monkeypatch):
 def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
     small, tmp_path, monkeypatch
 ):
-    out, log = tmp_path / "out", {"items": EXAMPLE, "decay_rate": 0.12, "block": 20}
+    out, log = tmp_path / "out", {"items": EXAMPLE, "half_life": "5.8h", "block": 20}
     settings = {"jobs": 1, "run_on": "sequential", "out": out}
     done = []
 
@@ -296,7 +296,7 @@ def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
 
 
 def test_everybody_on_a_recorded_log_can_be_made():
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 40)
+    split = Log(items=EXAMPLE, half_life="5.8h").split(None, 1.0, 40)
     chosen = recorded.entrants(split)
     assert len({entrants.name_of({"entrant": p}) for p in chosen}) == len(chosen)
     whole = next(p for p in chosen if entrants.name_of({"entrant": p}).startswith("certainty"))
@@ -317,7 +317,7 @@ def test_everybody_on_a_recorded_log_can_be_made():
 def test_what_the_first_part_showed_helps_in_context_later(monkeypatch):
     """The network is not trained further here, so that fine-tuning changes nothing."""
     monkeypatch.setattr(recorded, "_finetuned", lambda posed, seed: shipped())
-    study = Adaptive(items=EXAMPLE, decay_rate=0.12, steps=60, part=("recorded",))
+    study = Adaptive(items=EXAMPLE, half_life="5.8h", steps=60, part=("recorded",))
     reward = {}
     for todo in recorded.jobs(study):
         name = todo["columns"]["agent"]

@@ -82,7 +82,7 @@ def test_evaluate_says_what_signals_are_worth(tmp_path, monkeypatch, capsys):
 def test_a_replay_with_recorded_pings(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Example().run()
-    words = "--items example/log.csv --decay-rate .1 --budget 2 --quick --steps 80 --seeds 1"
+    words = "--items example/log.csv --half-life 7h --budget 2 --quick --steps 80 --seeds 1"
     replayed = f"replay {words} --agents oldest-first"
     run(f"{replayed} adaptive-self-tuning --signals example/pings.csv --out pings")
     printed = capsys.readouterr().out

@@ -2,6 +2,7 @@
 tests of the assumptions have the size they state, and see what they are for."""
 
 import ctypes
+import math
 import re
 from pathlib import Path
 
@@ -333,7 +334,7 @@ def test_figures_draw_some_of_many_sources(files, tmp_path, monkeypatch):
 def test_the_status_of_all_sources_is_found_once_and_not_for_each(files, tmp_path, monkeypatch):
     found, status = [], Lives.status.fget
     monkeypatch.setattr(Lives, "status", property(lambda self: (found.append(1), status(self))[1]))
-    common = {"decay_rate": 0.3, "out": tmp_path / "fleet.csv", "report": tmp_path / "r"}
+    common = {"half_life": "3h", "out": tmp_path / "fleet.csv", "report": tmp_path / "r"}
     Fit(items=files[0], since="0", until="1000", **common).run()
     assert len(found) <= 3 < len(Sources.from_csv(tmp_path / "fleet.csv"))
 
@@ -341,10 +342,10 @@ def test_the_status_of_all_sources_is_found_once_and_not_for_each(files, tmp_pat
 def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path):
     log, out = ItemLog.from_csv(files[0]), tmp_path / "fleet.csv"
     counts = np.sort(np.bincount(log.source[log.published >= 500], minlength=6))
-    common = {"decay_rate": 0.3, "out": out, "report": tmp_path / "r"}
+    common = {"half_life": "3h", "out": out, "report": tmp_path / "r"}
     Fit(items=files[0], since="500", until="1000", min_items=int(counts[2]), **common).run()
     fleet = Sources.from_csv(out)
-    assert fleet.decay_rate.tolist() == [0.3] * 4
+    assert fleet.decay_rate.tolist() == [math.log(2.0) / 3.0] * 4
     assert fleet.arrival_rate.sum() == pytest.approx(counts[2:].sum() / 500, rel=0.01)
 
 
@@ -354,7 +355,7 @@ def test_a_tiny_log_is_fitted_too(tmp_path):
     )
     out = tmp_path / "fleet.csv"
     Fit(
-        items=tmp_path / "i.csv", decay_rate=0.1, out=out, report=tmp_path / "r", until="2024-05-04"
+        items=tmp_path / "i.csv", half_life="7h", out=out, report=tmp_path / "r", until="2024-05-04"
     ).run()
     assert Sources.from_csv(out).mean_utility.tolist() == [1.0, 1.0]
     page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
@@ -364,7 +365,7 @@ def test_a_tiny_log_is_fitted_too(tmp_path):
 def test_a_log_of_one_item_is_fitted_with_unknown_errors(tmp_path):
     (tmp_path / "i.csv").write_text("source,published,utility\na,2024-05-01T10:00Z,7\n")
     (tmp_path / "p.csv").write_text("source,time\na,2024-05-01T10:01Z\n")
-    common = {"decay_rate": 0.1, "out": tmp_path / "fleet.csv", "report": tmp_path / "r"}
+    common = {"half_life": "3h", "out": tmp_path / "fleet.csv", "report": tmp_path / "r"}
     Fit(items=tmp_path / "i.csv", signals=tmp_path / "p.csv", until="2024-05-04", **common).run()
     assert Sources.from_csv(tmp_path / "fleet.csv").mean_utility.tolist() == [7.0]
     page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
@@ -376,15 +377,15 @@ def test_a_log_of_one_item_is_fitted_with_unknown_errors(tmp_path):
 
 
 WRONG = {
-    "no decay": ({}, "neither of --curves and --decay-rate"),
-    "both": ({"decay_rate": 1.0, "curves": Path("c.csv")}, "both of --curves and --decay-rate"),
-    "negative decay": ({"decay_rate": -1.0}, "--decay-rate is -1"),
-    "not a csv": ({"decay_rate": 1.0, "out": Path("results")}, "CSV of the fleet"),
-    "bad time": ({"decay_rate": 1.0, "since": "2024-05-01"}, "--from is '2024-05-01', but"),
-    "nothing left": ({"decay_rate": 1.0, "min_items": 10_000}, "smaller --min-items"),
-    "empty part": ({"decay_rate": 1.0, "since": "5000", "until": "6000"}, "which has 0 items"),
-    "backwards": ({"decay_rate": 1.0, "since": "9", "until": "5"}, "end must be after start"),
-    "unknown unit": ({"decay_rate": 1.0, "unit": "year"}, "unknown unit"),
+    "no decay": ({}, "neither of --half-life and --curves"),
+    "both": ({"half_life": "42min", "curves": Path("c.csv")}, "both of --half-life and --curves"),
+    "no unit": ({"half_life": "3"}, "--half-life is .3., without a unit"),
+    "not a csv": ({"half_life": "42min", "out": Path("results")}, "CSV of the fleet"),
+    "bad time": ({"half_life": "42min", "since": "2024-05-01"}, "--from is '2024-05-01', but"),
+    "nothing left": ({"half_life": "42min", "min_items": 10_000}, "smaller --min-items"),
+    "empty part": ({"half_life": "42min", "since": "5000", "until": "6000"}, "which has 0 items"),
+    "backwards": ({"half_life": "42min", "since": "9", "until": "5"}, "end must be after start"),
+    "unknown unit": ({"half_life": "42min", "unit": "year"}, "unknown unit"),
 }
 
 
@@ -410,7 +411,7 @@ def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys):
     )
     both.to_csv(tmp_path / "i.csv")
     Fit(
-        items=tmp_path / "i.csv", out=tmp_path / "f.csv", decay_rate=0.2, report=tmp_path / "r"
+        items=tmp_path / "i.csv", out=tmp_path / "f.csv", half_life="7h", report=tmp_path / "r"
     ).run()
     said = capsys.readouterr().out
     assert "“Items are not published in bursts” is rejected for 1 of 6 sources" in said
@@ -427,7 +428,7 @@ def test_the_log_is_not_overwritten(files, tmp_path):
     log = tmp_path / "items.csv"
     log.write_text("source,published\na,1\n")
     with pytest.raises(ValueError, match="is an input of this command"):
-        Fit(items=log, decay_rate=1.0, out=log, report=tmp_path / "r").run()
+        Fit(items=log, half_life="42min", out=log, report=tmp_path / "r").run()
 
 
 @pytest.mark.parametrize(("out", "report"), [("below/f.csv", "r"), ("f.csv", "below/r")])
@@ -435,4 +436,4 @@ def test_places_that_cannot_be_written_are_refused_before_the_work(files, tmp_pa
     (tmp_path / "below").touch()
     option = "--out" if "/" in out else "--report"
     with pytest.raises(ValueError, match=rf"{option} .*below.* cannot be created"):
-        Fit(items=files[0], decay_rate=1.0, out=tmp_path / out, report=tmp_path / report).run()
+        Fit(items=files[0], half_life="42min", out=tmp_path / out, report=tmp_path / report).run()

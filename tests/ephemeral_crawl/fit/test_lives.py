@@ -113,7 +113,7 @@ def log_with_a_dead_source(path, *rows):
 
 def test_the_command_names_the_dead_and_keeps_their_rate(tmp_path, capsys):
     out = tmp_path / "new" / "folder" / "fleet.csv"
-    options = {"out": out, "report": tmp_path / "r", "decay_rate": 0.1}
+    options = {"out": out, "report": tmp_path / "r", "half_life": "7h"}
     path = log_with_a_dead_source(tmp_path / "i.csv")
     Fit(items=path, **options).run()
     said = capsys.readouterr().out
@@ -140,7 +140,7 @@ def test_the_command_names_the_dead_and_keeps_their_rate(tmp_path, capsys):
 
 def test_items_far_from_all_others_are_refused_or_dropped(tmp_path, capsys):
     path = log_with_a_dead_source(tmp_path / "i.csv", "s1,-475000", "s2,1e6")
-    options = {"out": tmp_path / "f.csv", "report": tmp_path / "r", "decay_rate": 0.1}
+    options = {"out": tmp_path / "f.csv", "report": tmp_path / "r", "half_life": "7h"}
     with pytest.raises(ValueError, match=r"2 of .* items lie far .* s2 at 1000000 hours, s1 at -4"):
         Fit(items=path, **options).run()
     with pytest.raises(ValueError, match=r"1 of .* items lie far .*: s2 at"):
@@ -184,6 +184,6 @@ def test_the_part_of_a_log_may_be_given_in_unix_seconds(tmp_path):
 def test_time_and_memory_depend_on_the_items_not_on_the_days(tmp_path):
     """A million years: a table of days would need gigabytes."""
     path = log_with_a_dead_source(tmp_path / "i.csv", "s1,1e10", "s2,1.2e10")
-    options = {"out": tmp_path / "f.csv", "report": tmp_path / "r", "decay_rate": 0.1}
+    options = {"out": tmp_path / "f.csv", "report": tmp_path / "r", "half_life": "7h"}
     Fit(items=path, since="0", until="1.3e10", **options).run()
     assert len(Sources.from_csv(tmp_path / "f.csv")) == 8

@@ -156,7 +156,7 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
     other = ItemLog(log.names, log.source, log.published, shuffled, log.start, log.end)
     other.to_csv(tmp_path / "other.csv")
     splits = [
-        Log(items=path, decay_rate=0.12, train_until="1000").split(None, 1.0)
+        Log(items=path, half_life="5.8h", train_until="1000").split(None, 1.0)
         for path in (EXAMPLE, tmp_path / "other.csv")
     ]
     assert splits[0].fleet == splits[1].fleet
@@ -188,7 +188,7 @@ def test_signals_are_fitted_to_the_pings_before_the_split(tmp_path, monkeypatch)
         return fleet, ()
 
     monkeypatch.setattr("ephemeral_crawl.replay.split._with_signals", with_signals)
-    options = Log(items=EXAMPLE, signals=path, decay_rate=0.12, train_until="1000")
+    options = Log(items=EXAMPLE, signals=path, half_life="5.8h", train_until="1000")
     found = options.split(None, 1.0)
     (_, last, last_item), (first, *_) = fitted  # of the fleet, and of the one that is refitted
     assert max(last, last_item) < 1000.0 <= first
@@ -197,7 +197,7 @@ def test_signals_are_fitted_to_the_pings_before_the_split(tmp_path, monkeypatch)
 
 def test_the_scheduler_is_told_what_its_crawls_found_and_no_more(monkeypatch):
     """What it is told, step by step, follows from its own leases and the log."""
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 300)
+    split = Log(items=EXAMPLE, half_life="5.8h").split(None, 1.0, 300)
     late = 7  # steps after which this run starts
     told, leased = [], []
     record, lease = Scheduler.record, Scheduler.lease
@@ -234,7 +234,7 @@ def test_the_scheduler_is_told_what_its_crawls_found_and_no_more(monkeypatch):
 
 def test_the_scheduler_uses_the_pings_of_a_replay():
     """With perfect pings it collects far more, and what it is not shown it does not use."""
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 300)
+    split = Log(items=EXAMPLE, half_life="5.8h").split(None, 1.0, 300)
     log = split.trace.log
     pings = PingLog(log.names, log.source, log.published, log.start, log.end)
     (job,) = recording(split).jobs(replay.SCHEDULER, 1.0)
@@ -248,7 +248,7 @@ def test_the_scheduler_uses_the_pings_of_a_replay():
 
 
 def test_a_scheduler_that_is_not_taught_has_to_find_out_which_sources_are_good():
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 120)
+    split = Log(items=EXAMPLE, half_life="5.8h").split(None, 1.0, 120)
     log = split.trace.log
     (job,) = recording(split).jobs(replay.SCHEDULER, 1.0)
     arguments = {**evaluation.arguments_of(job), "arrivals": split.trace, "features": ("age",)}
@@ -264,7 +264,7 @@ def test_a_scheduler_that_is_not_taught_has_to_find_out_which_sources_are_good()
 
 
 def test_the_unit_of_a_log_does_not_matter_to_the_scheduler():
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 60)
+    split = Log(items=EXAMPLE, half_life="5.8h").split(None, 1.0, 60)
     (job,) = recording(split).jobs(replay.SCHEDULER, 2.0)
     log, fleet, chosen = split.trace.log, split.fleet, []
     for unit, hours in (("hour", 1.0), ("day", 24.0)):
@@ -284,7 +284,7 @@ def test_the_unit_of_a_log_does_not_matter_to_the_scheduler():
 
 
 def test_what_is_collected_by_source_is_all_that_is_collected():
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 40)
+    split = Log(items=EXAMPLE, half_life="5.8h").split(None, 1.0, 40)
     (job,) = recording(split, runs=3).jobs("oldest-first", 2.0)
     by_source = np.array(replay.work_by_source(split.trace, job)["collected"])
     total = measured_of(Replay, replay.work(split.trace, job)).reward.sum()
@@ -319,7 +319,7 @@ def test_hours_are_busy_by_what_was_published_before_the_split():
 
 
 def test_a_saved_budget_may_be_overdrawn_by_a_crawl():
-    step = recording(Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 50))
+    step = recording(Log(items=EXAMPLE, half_life="5.8h").split(None, 1.0, 50))
     average = replace(step, arguments={**step.arguments, "budget_rule": "average"})
     assert average.total_bound(0.05) == step.total_bound(0.05 + 1.0 / 50) > step.total_bound(0.05)
 
@@ -395,7 +395,7 @@ def test_a_fleet_given_is_used_with_its_costs_and_limits(tmp_path, capsys):
     fleet = Sources([0.05] * 20, 1.0, 0.12, [2.0] * 20, names=names, failure_rate=failure)
     fleet.to_csv(tmp_path / "fleet.csv")
     out = replayed(
-        tmp_path, sources=str(tmp_path / "fleet.csv"), decay_rate=None, budget="4", steps=300
+        tmp_path, sources=str(tmp_path / "fleet.csv"), half_life="", budget="4", steps=300
     )
     printed = capsys.readouterr().out
     assert "The fleet is fitted" not in printed
@@ -441,14 +441,14 @@ def test_time_stamps_part_a_log_too(tmp_path, capsys):
 def test_the_first_part_must_hold_items(tmp_path):
     log = written(tmp_path, "source,published\na,10\na,11\n")
     with pytest.raises(ValueError, match="give a time within it"):
-        Log(items=log, decay_rate=1.0, train_until="10").split(None, 1.0)
+        Log(items=log, half_life="42min", train_until="10").split(None, 1.0)
     with pytest.raises(ValueError, match="no items from"):
-        Log(items=log, decay_rate=1.0, train_until="10.5").split(None, 0.1, steps=1)
+        Log(items=log, half_life="42min", train_until="10.5").split(None, 0.1, steps=1)
 
 
 @pytest.mark.parametrize("agent", ["static", "clairvoyant", "adaptive-optimism", replay.SCHEDULER])
 def test_runs_start_one_step_after_the_other(agent):
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 80)
+    split = Log(items=EXAMPLE, half_life="5.8h").split(None, 1.0, 80)
     (together,) = recording(split, runs=3, seed=5).jobs(agent, 2.0)
     played = measured_of(Replay, replay.work(split.trace, together))
     assert played.reward.shape == (3, split.steps)
@@ -465,7 +465,7 @@ def test_runs_start_one_step_after_the_other(agent):
 
 
 def test_intervals_and_the_scheduler_spend_on_average():
-    events = recording(Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 50))
+    events = recording(Log(items=EXAMPLE, half_life="5.8h").split(None, 1.0, 50))
     jobs = {
         "step": events.jobs("whittle", 2.0),
         "average": [
@@ -493,7 +493,7 @@ def test_sources_that_are_silent_at_the_split_have_rate_0(tmp_path, capsys):
     times = {"dead": [*range(20)], "again": [*range(20), 90], "living": [*range(0, 100, 3)]}
     rows = [(at, name) for name, ats in times.items() for at in ats]
     log.write_text("\n".join(["source,published", *(f"{name},{at}" for at, name in sorted(rows))]))
-    split = Log(items=log, decay_rate=0.1).split(None, 1.0)
+    split = Log(items=log, half_life="7h").split(None, 1.0)
     assert split.silent == {"dead", "again"}
     assert dict(zip(split.fleet.names, split.fleet.arrival_rate > 0, strict=True)) == {
         "again": False,

@@ -278,7 +278,7 @@ def _schedule(
             f"{number(plan.best.multiplier)}. Played at its fixed intervals, such a schedule"
             f"{events.basis} collects {free / best:.2%} of what whittle collects, which decides "
             "step by step. The next crawl of a source is when whittle would crawl it, "
-            f"{plan.assumed}." + schedules.WITHOUT_SIGNALS * events.fleet.is_signalled
+            f"{plan.assumed}.{schedules.own_multiplier(events.task(budget))}"
         )
     if np.isfinite(plan.longest):
         report.paragraph(limit(plan, 1 - with_limit / free if free > 0 else None))

@@ -27,10 +27,6 @@ from ephemeral_crawl.core.report import Report
 _NUMBERS = ("interval", "interval_measured", "utility_per_crawl", "index")
 _NAMED = 5  # sources that are never crawled
 SHOWN = 20  # sources in the table of the report; the file has all
-WITHOUT_SIGNALS = (
-    " Fixed intervals make no use of signals, so that their λ* is not that of the policies: to act "
-    "on pings, decide step by step, as whittle does."
-)
 _WORK = 2e8  # sources × steps above which the order of the first crawls is found in longer steps
 
 
@@ -222,6 +218,25 @@ class Schedule:
                 row["interval_measured"] = _digits(period / measured[i]) if measured[i] else ""
             rows.append(row)
         return rows
+
+
+def own_multiplier(task: Task) -> str:
+    """Return a sentence on why λ* of the schedule is not that of `indexing.bound_of`, which is of
+    the policies of a task under an average budget; "" if it is."""
+    heeded = {
+        "signals": task.sources.is_signalled,
+        "observed content": task.arrivals.random and bool(task.observed.any()),
+        "the indexing engine": task.engine is not None,
+    }
+    names = " and ".join(name for name, is_heeded in heeded.items() if is_heeded)
+    fleet, budget = spendable(task.sources, task)
+    reasons = {
+        f"fixed intervals take no account of {names}": bool(names),
+        "the budget of a step does not pay for every source": fleet is not task.sources,
+        "a step cannot spend all of its budget": budget < task.budget,
+    }
+    told = "; ".join(reason for reason, holds in reasons.items() if holds)
+    return f" This is not λ* of the policies under an average budget, since {told}." * bool(told)
 
 
 def write(report: Report, schedule: Schedule, rows: Sequence[dict[str, Any]], unit: str) -> None:

@@ -22,6 +22,7 @@ from agents.policies.simple import OldestFirst
 from agents.policies.static import Static
 from agents.registry import CLAIRVOYANT
 from agents.theory.arm import Information, arm_of, information
+from agents.theory.multiplier import spendable
 from agents.theory.task_bound import task_bound
 from crawl_env import Signals, Sources, Task
 from crawl_env.errors import counted
@@ -122,11 +123,17 @@ def net_worth(task: Task, quiet: Task) -> NetWorth:
     """
     with warnings.catch_warnings():  # the command has warned of too expensive sources
         warnings.simplefilter("ignore")
-        multiplier = float(task_bound(quiet.replaced(budget_rule="average")).multiplier)
+        fleet, budget = spendable(quiet.sources, quiet)
+        spent = quiet.replaced(sources=fleet, budget=budget, budget_rule="average")
+        multiplier = float(task_bound(spent).multiplier)
         if information(task) is Information.UNKNOWN:
             return NetWorth(None, multiplier)
         at = np.array([multiplier])
-        net = arm_of(task).net_reward(at) - arm_of(quiet).net_reward(at)
+        with_signals, without = (
+            arm_of(posed, spendable(posed.sources, posed)[0]).net_reward(at)
+            for posed in (task, quiet)
+        )
+        net = with_signals - without
         return NetWorth(np.maximum(net, 0.0), multiplier)
 
 

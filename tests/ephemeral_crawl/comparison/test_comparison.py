@@ -18,7 +18,7 @@ from ephemeral_crawl.comparison.events import Events, Results
 from ephemeral_crawl.comparison.present import Equal, Measurement, Present, equal, since_last_crawl
 from ephemeral_crawl.comparison.report import against, collects, equal_utility, equals, limit
 from ephemeral_crawl.comparison.sample import Sample, sample
-from ephemeral_crawl.comparison.schedule import Schedule, clock
+from ephemeral_crawl.comparison.schedule import Schedule, clock, own_multiplier
 from ephemeral_crawl.core.study import FILE, check_question, question, text_of
 
 FLEET = Sources([1.0, 0.2, 0.0], [2.0, 9.0, 1.0], [0.3, 0.05, 0.1], names=["a", "b", "c"])
@@ -229,6 +229,26 @@ def test_the_bound_of_an_engine_with_few_places_is_found_once(monkeypatch):
     assert (bound.bound, len(found)) == (0.5, 1)
     saved = task_bound(task.replaced(budget_rule="average"))
     assert (bound.multiplier, bound.price) == (saved.multiplier, saved.price)
+
+
+@pytest.mark.filterwarnings("ignore:budget is")
+def test_one_budget_has_one_multiplier_or_the_report_says_why_not():
+    dear = Sources([2, 1, 0.5, 0.2], [1, 2, 5, 5], [0.2, 0.1, 0.3, 0.05], cost=[1, 2, 1, 3])
+    hidden, items = {"observed": False}, {"arrivals": "poisson-items"}
+    for task, reason in (
+        (Task(dear, 3, **hidden), ""),
+        (Task(dear, 1, budget_rule="average", **hidden), ""),
+        (Task(dear, 1, **hidden), "does not pay for every source"),
+        (Task("table1", 2.5, **hidden), "cannot spend all"),
+        (Task("table1", 2, observed=True, **items), "no account of observed content"),
+        (Task("table1", 2, signals="websub", **hidden), "no account of signals"),
+        (Task("table1", 2, engine={"rate": 1.0}, **hidden, **items), "the indexing engine"),
+    ):
+        plain = task.replaced(engine=None, signals=None, arrivals="deterministic")
+        same = indexing.bound_of(task).multiplier == Schedule(plain).best.multiplier
+        told = own_multiplier(task)
+        assert same == (told == "")
+        assert reason in told
 
 
 def test_what_an_engine_costs_is_measured_without_it_and_with_better_ones(monkeypatch):

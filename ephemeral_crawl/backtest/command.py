@@ -30,6 +30,7 @@ from ephemeral_crawl.live.settings import Settings
 _FRACTIONS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the budget
 _QUICK = (0.8, 0.6, 0.4)
 _MOST_FETCHES = 1e8  # of which each policy makes as many, one by one
+_MANY_FETCHES = 1e6  # from which on a part takes minutes
 _DAY, _WEEK = 86_400.0, 7 * 86_400.0
 _FEWEST_WEEKS = 8  # with fewer, the intervals rest on days
 
@@ -113,8 +114,10 @@ class Backtest(SignalOptions, AnsweringStudy):
         for part in _QUICK if self.quick else _FRACTIONS:
             m = per_hour * part
             parts[m, SCHEDULER] = events.jobs(SCHEDULER, m)
-        feeds = counted(len(log.names), "feed")
-        print(f"{counted(len(log), 'item')} of {feeds}, {len(parts)} parts")
+        size = f"{counted(len(log), 'item')} of {counted(len(log.names), 'feed')}"
+        print(f"{size}, {len(parts)} parts; {fetches:,.0f} fetches at --budget {self.budget}")
+        if fetches > _MANY_FETCHES and not self.quick:
+            print("A part may take minutes; --quick plays a sample of the feeds.")
         compile_scheduler("preparing", partial(print, file=sys.stderr))
         results = Results(events, play_all(self.runner, events, parts))
         report = Report(title)

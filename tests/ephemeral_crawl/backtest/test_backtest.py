@@ -289,6 +289,22 @@ def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys
         run(log_file, "--half-life", "6h")
 
 
+def test_what_takes_long_says_so_before_it_begins(log_file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(backtest, "_MANY_FETCHES", 100)
+
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(play, "work", stopped)
+    for words, is_told in ((), True), (("--quick",), False):
+        with pytest.raises(SystemExit):
+            run(log_file, "--engine", "sequential", *words)
+        said = capsys.readouterr().out
+        assert "fetches at --budget 1/h" in said
+        assert ("--quick plays a sample" in said) == is_told
+
+
 @pytest.mark.parametrize(
     ("worth", "reason"),
     [(0, "no item of any utility"), (2e12, "up to 2e"), (1e-100, "up to 1e-100, which the")],

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from agents.evaluation.benchmark import reference_run
 from agents.evaluation.rollout import evaluate
 from crawl_env.benchmark import TASKS
 from crawl_env.benchmark.task import Reference
@@ -50,6 +51,18 @@ def test_the_bound_of_the_steps_of_a_run_is_nearly_attained(name, agent):
     below = 1 - np.array(known[agent].rewards) / known["bound"].rewards
     error = below.std(ddof=1) / np.sqrt(task.seeds)
     assert -3 * error <= below.mean() < 0.02
+
+
+SCORES_1 = {task.name: task.best for task in TASKS.values() if task.best != "whittle"}
+
+
+@pytest.mark.parametrize("name", [*SCORES_1, "Sparse100ItemsCold"])
+def test_what_scores_1_is_what_the_policy_earns_unless_an_erratum_says_so(name):
+    task = TASKS[name]
+    if any(task.best in text for text in task.errata):
+        return
+    found = reference_run(task.best, task, 3)
+    assert found == pytest.approx(task.references[task.best].rewards[3], rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["Dense100Unobserved", "Sparse100Harvest", "General10"])

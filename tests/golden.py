@@ -642,7 +642,8 @@ def _() -> Any:
 
 @entry("replay: the example log, its bound in hindsight, and agents")
 def _() -> Any:
-    split = Log(items=DATA / "example-log.csv", decay_rate=0.12).split(None, 1.0, 200)
+    log = Log(items=DATA / "example-log.csv", half_life=f"{np.log(2) / 0.12}h")
+    split = log.split(None, 1.0, 200)
     hindsight = Hindsight(split.trace, split.fleet, split.steps)
     values = [split.fleet, split.published, split.steps, [hindsight.bound(b) for b in (0.5, 2.0)]]
     for rule in ("step", "average"):

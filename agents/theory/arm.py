@@ -16,7 +16,7 @@ import numpy as np
 
 from agents.theory.observed import ObservedArm
 from agents.theory.renewal import renewal_arm
-from crawl_env import Arrivals, Sources, Task
+from crawl_env import Arrivals, Sources, Task, Trace
 from crawl_env.content.utility import EXPONENTIAL, Distribution, Exponential
 from crawl_env.fleet.parameters import FIXED, PARAMETERS
 from crawl_env.numerics import FloatArray
@@ -71,7 +71,7 @@ def information(task: Task) -> Information:
     arrivals, observed = task.arrivals, task.observed
     if not arrivals.random:
         return Information.DETERMINISTIC
-    if arrivals.stateful:
+    if arrivals.stateful or isinstance(arrivals, Trace):
         return Information.UNKNOWN
     signalled = bool((~observed & (task.sources.recall > 0)).any())
     has_exact_arm = isinstance(arrivals, Arrivals) and not task.sources.is_capped

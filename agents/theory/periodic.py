@@ -18,7 +18,7 @@ import numpy as np
 from agents.theory.multiplier import payable
 from agents.theory.price import Tangent, least_dual, least_of_sum
 from agents.theory.renewal import simplified
-from crawl_env import Arrivals, Sources, Task
+from crawl_env import Arrivals, Sources, Task, Trace
 from crawl_env.compiled import compiled, inlined
 from crawl_env.content.rates import DailyCycle
 from crawl_env.numerics import FloatArray, IntArray
@@ -113,7 +113,7 @@ def periodic_bound(task: Task) -> float:
             reset; or a day is no whole number of steps.
     """
     arrivals = task.arrivals
-    random_rates = arrivals.stateful and cycle_of(task) is None
+    random_rates = isinstance(arrivals, Trace) or (arrivals.stateful and cycle_of(task) is None)
     is_informed = arrivals.random and bool((task.observed | (task.sources.recall > 0)).any())
     if random_rates or is_informed or not arrivals.exponential or task.draw is not None:
         raise ValueError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from crawl_env.compiled import compiled
 from crawl_env.content.process import ArrivalProcess, Block, Cells, Feed, Published
-from crawl_env.content.utility import Decay, make_decay
+from crawl_env.content.utility import Decay, ExponentialDecay, make_decay
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.item_log import ItemLog
 from crawl_env.numerics import FloatArray, IntArray
@@ -30,6 +30,7 @@ class Trace(ArrivalProcess):
             seed selects a window; False: every episode begins at the first step. At its end the log
             is repeated from the start; its span is rounded up to whole steps.
         decay: decay function of items without a recorded curve, at the decay rate of their source.
+            Deadlines and looks need exponential decay, and so a log without curves.
 
     Sources are matched by name. A source of the fleet that the log does not name publishes nothing.
 
@@ -43,7 +44,6 @@ class Trace(ArrivalProcess):
     decay: Decay
 
     items = True
-    exponential = False
 
     def __init__(
         self,
@@ -61,6 +61,12 @@ class Trace(ArrivalProcess):
 
     def __repr__(self) -> str:
         return repr(self.log).replace("ItemLog(", "Trace(", 1)
+
+    @property
+    def exponential(self) -> bool:  # type: ignore[override]
+        curves = self.log.curves
+        has_curves = curves is not None and bool(curves.recorded.any())
+        return isinstance(self.decay, ExponentialDecay) and not has_curves
 
     def steps(self, period: float) -> int:
         """Return the number of steps of length `period` in the log; the last may be incomplete."""

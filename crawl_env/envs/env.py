@@ -259,8 +259,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     and what is left of the budget at its end, less than C, is lost under `budget_rule="step"` and
     kept under "average".
 
-    Both need random arrivals. Looks also need exponential decay, and sources without capacities and
-    signals.
+    Both need random arrivals. Looks also need exponential decay, which logs without decay curves
+    have, and sources without capacities and signals.
 
     ## Registration
     Importing `crawl_env` registers the ids. Gymnasium 1 loads no plugins. Where the package has not

@@ -18,7 +18,7 @@ from agents.theory.periodic import (
     periodic_gains,
     periodic_relaxation,
 )
-from crawl_env import Arrivals, Sources, Task
+from crawl_env import Arrivals, ItemLog, Sources, Task, Trace
 from crawl_env.content.rates import DailyCycle
 
 
@@ -181,7 +181,9 @@ def test_episodes_of_one_batch_may_be_at_different_times():
 def test_what_is_not_known_is_refused():
     with pytest.raises(ValueError, match="no whole number of periods"):
         agents.make("lagrangian-periodic", Task(**posed(2, [0, 1], day=6.5)))
-    for change in ({"observed": True}, {"arrivals": "poisson-drift"}, {"budget_rule": "average"}):
+    log = ItemLog(["1", "2"], [0, 1], [0.5, 1.5], [3, 4], 0, 3)
+    changes = [{"arrivals": arrivals} for arrivals in ("poisson-drift", Trace(log))]
+    for change in (*changes, {"observed": True}, {"budget_rule": "average"}):
         with pytest.raises(ValueError, match="bound of a daily cycle"):
             periodic_bound(Task(**posed(2, [0, 1], **change)))
     assert isinstance(

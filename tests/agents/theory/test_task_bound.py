@@ -9,7 +9,17 @@ from agents import relaxation
 from agents.evaluation.rollout import compare, evaluate
 from agents.theory.observed import ObservedArm
 from agents.theory.task_bound import task_bound
-from crawl_env import ArrivalProcess, Arrivals, CrawlEnv, Drift, Sources, Task, World
+from crawl_env import (
+    ArrivalProcess,
+    Arrivals,
+    CrawlEnv,
+    Drift,
+    ItemLog,
+    Sources,
+    Task,
+    Trace,
+    World,
+)
 from crawl_env.content.process import Block, Cells
 from crawl_env.content.utility import Exponential, Lognormal, LomaxDecay, StretchedDecay
 
@@ -65,6 +75,7 @@ def test_crawling_all_above_the_price_reaches_it(budget, law):
 
 def test_other_laws_of_decay_have_a_bound_where_nothing_is_seen():
     capped = Sources(1.0, 1.0, [0.2, 0.4], capacity=[3, np.inf])
+    log = Trace(ItemLog(["1"], [0], [0.5], [3], 0, 3))
     for decay in (LomaxDecay(2.0), StretchedDecay(0.5)):
         task = seen("table1", 2, arrivals=Arrivals(decay=decay), observed=False)
         assert task_bound(task) == (*relaxation(task.sources, 2, decay=decay), "not observed")
@@ -73,6 +84,7 @@ def test_other_laws_of_decay_have_a_bound_where_nothing_is_seen():
             seen(capped, 1, arrivals=Arrivals(decay=decay), observed=False),
             seen("table1", 2, arrivals=Arrivals(rate=Drift(), decay=decay), observed=False),
             seen("table1", 2, arrivals="poisson-hawkes"),
+            seen("table1", 2, arrivals=log, observed=False),
         ):
             bound, price, name = task_bound(unknown)
             assert np.isnan(bound)

@@ -144,6 +144,33 @@ def test_a_value_cannot_be_set_and_an_age_can():
     assert env.world.value[0, 3] == 0
 
 
+def test_a_log_without_curves_may_have_a_deadline_and_be_looked_at():
+    log = recorded(curves=False)
+    posed = {"sources": FLEET, "budget": 2, "observed": False, "horizon": None, "start": "empty"}
+    posed |= {"arrivals": Trace(log, random_start=False)}
+    names = ("shown", "value")
+    env = CrawlEnv(**posed, look_cost=0.2, features=names, payoff={"name": "deadline", "steps": 5})
+    env.reset(seed=0)
+    look, none = np.full(N, 1.0), np.full(N, -1.0)
+    for _ in range(2):
+        env.step(np.stack([none, none]))
+    seen = env.step(np.stack([none, look]))[0]
+    published = log.published < 1.5  # three steps of half an hour
+    age = 1.5 - log.published[published]
+    left = log.utility[published] * np.exp(-FLEET.decay_rate[log.source[published]] * age)
+    held = np.bincount(log.source[published], left, N)
+    np.testing.assert_allclose(seen, np.stack([held, held], axis=1), rtol=1e-6)
+    priority = np.array([1.0, 0.9, -0.5, -0.5])
+    reward = env.step(np.stack([priority, none]))[1]  # one step before the last of the batch
+    assert reward == pytest.approx((held * np.exp(-0.5 * FLEET.decay_rate))[:2].sum())
+
+
+@pytest.mark.parametrize("more", [{"look_cost": 0.2}, {"payoff": {"name": "deadline", "steps": 5}}])
+def test_a_log_with_curves_has_no_deadline_and_is_not_looked_at(more):
+    with pytest.raises(ValueError, match="decays exponentially"):
+        CrawlEnv(sources=FLEET, arrivals=Trace(LOG), observed=False, **more)
+
+
 def test_a_log_shorter_than_an_epoch_is_doubted():
     """As a log in days is, given for hours."""
     short = ItemLog(FLEET.names, [0, 1], [0.1, 0.2], [1, 1], start=0, end=0.25)

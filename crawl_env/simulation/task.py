@@ -415,10 +415,12 @@ class Task:
             )
 
     def _check_spendable(self) -> None:
-        """Warn if the budget of a step cannot be used up by sources all of which fit it."""
+        """Warn if the budget of a step cannot be used up by sources all of which fit it, nor by
+        looks or crawls that find nothing."""
         cost, budget = self.sources.cost, self.budget
         fit = affordable(cost, budget).all() and budget < cost.sum()
-        if self.budget_rule == "average" or not fit:
+        has_cheaper = self.look_cost is not None or self.unchanged_cost is not None
+        if self.budget_rule == "average" or not fit or has_cheaper:
             return
         most = most_spent(cost, budget)
         if most < budget * (1 - _NOTICEABLE):

@@ -1,6 +1,8 @@
 """The index of crawls that cost less if they find nothing, and of looks, against optimal stopping;
 the policies against the bounds and against each other."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -88,6 +90,53 @@ def test_the_bound_of_conditional_crawls_is_attained_on_average():
     assert plain.bound < 0.9 * bound
     same = task_bound(Task(**{**asked, "unchanged_cost": 1.0}))
     assert same.bound == pytest.approx(plain.bound, rel=1e-9)
+
+
+CAP = 20  # steps after which a source finds no more
+
+
+def optimum(fleet):
+    """Return the best reward per step, by value iteration over joint ages, of a budget of a step
+    that covers a second crawl only if the first finds nothing."""
+    n, ages = len(fleet), np.arange(1.0, CAP + 1)[:, None]
+    content, nothing = fleet.content_at(ages), np.exp(-ages * fleet.arrival_rate * fleet.period)
+    older = np.minimum(np.arange(1, CAP + 1), CAP - 1)
+    value = np.zeros((CAP,) * n)
+
+    def of_source(i, column):
+        return column[:, i].reshape([-1 if j == i else 1 for j in range(n)])
+
+    def after(*crawled):
+        left = value
+        for i in range(n):
+            left = left.take([0] * CAP if i in crawled else older, axis=i)
+        return left
+
+    while True:
+        orders = [
+            of_source(i, content)
+            + of_source(i, nothing) * (of_source(j, content) + after(i, j))
+            + (1.0 - of_source(i, nothing)) * after(i)
+            for i, j in itertools.permutations(range(n), 2)
+        ]
+        best = np.max(orders, axis=0)
+        change = best - value
+        if np.ptp(change) < 1e-6 * change.max():
+            return float(change.min())
+        value = 0.5 * (best + value)
+        value -= value.flat[0]
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_conditional_crawls_are_near_the_exact_optimum_and_the_bound_above_it(seed):
+    rng = np.random.default_rng(seed)
+    fleet = Sources(rng.uniform(0.1, 1, 3), rng.lognormal(0, 0.5, 3), rng.uniform(0.3, 0.9, 3))
+    asked = {"sources": fleet, "budget": 1.1, "unchanged_cost": 0.1, "observed": False}
+    best = optimum(fleet)
+    assert best < task_bound(Task(**asked)).bound < 1.25 * best
+    found = evaluate("whittle-conditional", asked, steps=1500, warmup=50, seeds=20).reward
+    error = found.std(ddof=1) / np.sqrt(20)
+    assert 0.96 * best < found.mean() < best + 3.0 * error
 
 
 def test_looks_pay():

@@ -1,5 +1,7 @@
 """Looks, and crawls that cost less if they find nothing, against a plain program."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -131,6 +133,15 @@ def test_a_subset_is_crawled_though_budget_is_left():
 def test_what_does_not_fit_is_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
         Task(**arguments)
+
+
+@pytest.mark.parametrize("cheaper", [{"look_cost": 0.1}, {"unchanged_cost": 0.1}])
+def test_what_crawls_leave_of_a_budget_is_not_lost_if_there_is_something_cheaper(cheaper):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Task(budget=1.5, **cheaper)
+    with pytest.warns(UserWarning, match="at most 1 to be spent"):
+        Task(budget=1.5)
 
 
 def test_an_action_of_another_shape_is_refused():

@@ -182,7 +182,7 @@ def _write(
     if not published > 0.0:
         raise ValueError(
             "no source publishes anything of any utility at the end of the log; give items of a "
-            "utility above 0, of times until which sources publish (--until)"
+            "utility above 0, up to a time at which sources still publish"
         )
     best = float(plan.best.reward.sum()) / period
     now = float(collected(fleet, crawls).sum())

@@ -258,5 +258,5 @@ def _late(time: FloatArray, items: EventLog) -> list[str]:
     return [
         f"{' and '.join(clauses)}, but the items are from {items.date(items.start)} to "
         f"{items.date(items.end)}; if pings were not recorded all the time, limit the items to "
-        "the time when they were (--from, --until)."
+        "the time when they were, as `fit` does with --from and --until."
     ]

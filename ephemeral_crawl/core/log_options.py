@@ -133,8 +133,8 @@ def _hole(log: ItemLog) -> list[str]:
     first, last = (log.date(float(log.published[longest + i])) for i in (0, 1))
     return [
         f"No source published anything between {first} and {last}. If items of this time are "
-        f"missing, all rates are {part:.0%} too low: read only what is before or after it, by "
-        "--until or --from."
+        f"missing, all rates are {part:.0%} too low: leave out what is before or after it, as "
+        "`fit` does with --from or --until."
     ]
 
 

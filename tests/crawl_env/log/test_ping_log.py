@@ -88,6 +88,7 @@ def test_pings_take_the_clock_and_the_sources_of_the_items():
     assert (moved.start, moved.end, moved.unit) == (0.0, 10.0, "day")
     assert moved.origin == "2026-02-28T00:00:00Z"
     assert "the last ping is at 2026-02-28T18:00:00Z" in moved.notes[-1].replace("The", "the")
+    assert "as `fit` does with --from and --until" in moved.notes[-1]  # no other command has these
 
 
 def test_nothing_is_left_out_in_silence():

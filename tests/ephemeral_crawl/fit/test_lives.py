@@ -166,6 +166,7 @@ def test_a_time_in_which_no_source_published_is_noted(tmp_path):
     (note,) = notes(abs(log.published - 500.0) > 100.0)
     assert "No source published anything between 39" in note
     assert "all rates are 20% too low" in note
+    assert "as `fit` does with --from or --until" in note  # no other command has these options
 
 
 def test_the_part_of_a_log_may_be_given_in_unix_seconds(tmp_path):

@@ -101,3 +101,13 @@ def test_sources_that_fell_silent_are_named(folder, capsys):
     assert "1 source fell silent before the end of the log, and nothing more is expected" in said
     assert "of it: gone. In schedule.csv" in said
     assert reasons["gone"] == "at the maximum interval; without it, never: publishes nothing"
+
+
+def test_a_log_at_whose_end_no_source_publishes_is_refused(folder):
+    rows = [f"gone,{t}.5,1" for t in range(40)] + [f"worthless,{t}.5,0" for t in range(80)]
+    Path("silent.csv").write_text("\n".join(["source,published,utility", *rows]))
+    with pytest.raises(SystemExit) as stop:
+        made("--items", "silent.csv", "--budget", "1/h", "--half-life", "3h")
+    said = str(stop.value)
+    assert "no source publishes anything of any utility at the end of the log" in said
+    assert "--" not in said  # options that this command has not

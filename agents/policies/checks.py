@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from agents.policies.base import Environment, ObservationView, State, graded, needs
 from agents.policies.index import Whittle
+from agents.policies.knapsack import best_actions
 from agents.theory.arm import PerFleet
 from agents.theory.checks import conditional_arm, look_arm
 from agents.theory.multiplier import BudgetMultiplier
@@ -61,15 +62,17 @@ class WhittleLooks(Whittle):
     """`Whittle` for crawls, and for looks the index of a look that is followed by a crawl if it
     shows something, of `agents.theory.checks`.
 
-    Both are utility per budget unit, so that crawls and looks are ranked together. Without looks
-    (no `look_cost`) it is `Whittle`.
+    Both are utility per budget unit. As `WhittleKnapsack` does, it takes the affordable crawls and
+    looks of the largest total worth, so that a crawl is not lost for a few looks. With a budget on
+    average they are ranked together. Without looks (no `look_cost`) it is `Whittle`.
 
     Raises:
-        ValueError: there are looks, and `value` or `seen` is not observed; or as for `Whittle`.
+        ValueError: there are looks, and `value` or `seen` is not observed, or there are crawl
+            delays as well, and `available` is not; or as for `Whittle`.
     """
 
     name = "whittle-looks"
-    features = ("value", "seen")
+    features = ("value", "seen", "available")
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         self._looks = PerFleet(partial(look_arm, task_of(env)))
@@ -77,6 +80,8 @@ class WhittleLooks(Whittle):
         if self.task.look_cost is not None:
             needs(self.task, self.name, "value")
             needs(self.task, self.name, "seen")
+            if self.task.sources.is_delayed:
+                needs(self.task, self.name, "available")
 
     def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
         if self.task.look_cost is None:
@@ -85,7 +90,14 @@ class WhittleLooks(Whittle):
         look = np.where(self.task.observed, 0.0, look)
         both = np.concatenate([self.index_now(view), look], axis=-1)
         multiplier = None if self._multiplier is None else self._multiplier(view.sources)
-        return graded(both, multiplier).reshape(view.batch, 2, self.task.n), state
+        priority = graded(both, multiplier)
+        if self.task.budget_rule == "step":
+            cost = np.empty((2, *look.shape))
+            cost[0], cost[1] = view.sources.cost, self.task.look_cost
+            cost = np.concatenate(cost, axis=-1)
+            is_best = best_actions(self.task, view, both * cost, cost)
+            priority = np.where(is_best, priority, priority - 1.0)
+        return priority.reshape(view.batch, 2, self.task.n), state
 
     def _budget_multiplier(self) -> BudgetMultiplier:
         if self.task.look_cost is None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from agents.policies.base import Environment, ObservationView, needs
 from agents.policies.index import Whittle
+from crawl_env import Task
 from crawl_env.compiled import compiled
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.simulation.selection import TOLERANCE
@@ -60,17 +61,29 @@ class WhittleKnapsack(Whittle):
             return priority
         exact = priority.astype(np.float64)
         worth = cost * exact / (1.0 - exact)  # γC, in units of the largest index
-        may = view["available"] > 0 if view.shows("available") else np.ones(worth.shape, dtype=bool)
-        hosts = self.task.hosts
-        is_best = best_sets(
-            worth,
-            np.ascontiguousarray(cost),
-            self.task.budget,
-            may,
-            _NO_HOSTS if hosts is None else hosts.host_of,
-            self.task.per_host,
-        )
+        is_best = best_actions(self.task, view, worth, np.ascontiguousarray(cost))
         return np.where(is_best, priority, priority - 1.0)
+
+
+def best_actions(
+    task: Task, view: ObservationView, worth: FloatArray, cost: FloatArray
+) -> BoolArray:
+    """Return the affordable crawls, and looks, of the largest total worth, as `best_sets` does.
+
+    Arguments:
+        task: the task, whose crawl delays and hosts limit crawls.
+        view: the observations.
+        worth: of the crawls, (B, N), or of crawls and then looks, (B, 2N).
+        cost: of these actions, (B or 1, N or 2N).
+    """
+    may = np.ones(worth.shape, dtype=bool)
+    if view.shows("available"):
+        may[:, : task.n] = view["available"] > 0
+    host_of = _NO_HOSTS
+    if task.hosts is not None:  # a look counts as on a host of its own
+        crawled = task.hosts.host_of
+        host_of = np.append(crawled, crawled.max() + 1 + np.arange(worth.shape[1] - task.n))
+    return best_sets(worth, cost, task.budget, may, host_of, task.per_host)
 
 
 def best_sets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -186,7 +187,9 @@ def _of_each(fleet: Sources, bound: Callable[..., Bound], *arguments: Any) -> Bo
 
 
 def _with_looks(task: Task, cost: float, fleet: Sources) -> Bound:
-    observed_task = task.replaced(look_cost=None, unchanged_cost=None, observed=True)
+    with warnings.catch_warnings():  # that what crawls leave of the budget is lost
+        warnings.simplefilter("ignore")
+        observed_task = task.replaced(look_cost=None, unchanged_cost=None, observed=True)
     more = task.unchanged_cost is not None or task.payoff is not None or task.engine is not None
     if more or information(observed_task) is not Information.OBSERVED:
         return task_bound(observed_task, fleet)

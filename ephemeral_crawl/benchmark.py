@@ -118,7 +118,9 @@ class Benchmark(ParallelStudy):
             for task in tasks
             for run in range(task.seeds)
         ]
-        print(f"{head['agent']}: {counted(len(tasks), 'task')}, {counted(len(jobs), 'run')}")
+        once_more = ", and one of them again to see whether it repeats" * (self.split == "test")
+        runs = f"{counted(len(jobs), 'run')}{once_more}"
+        print(f"{head['agent']}: {counted(len(tasks), 'task')}, {runs}")
         if left_out:
             print(f"Not played, as the report explains: {', '.join(left_out)}")
         if not self.training and isinstance(agent, type) and hasattr(agent, "learn"):

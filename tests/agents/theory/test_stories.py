@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from agents import compare, relaxed_bound, task_bound
+from agents import compare, evaluate, relaxed_bound, task_bound
 from agents.policies.stories import unpaid_content
 from agents.theory.stories import stories_bound
 from crawl_env import Sources, Stories, Task
@@ -35,15 +35,29 @@ def optimum(fleet, stories):
         value -= value[0]
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_it_is_above_the_optimum_and_below_what_ignores_duplicates(seed):
+def three_sources(seed):
     rng = np.random.default_rng(seed)
     columns = rng.uniform(0.5, 5, 3), rng.lognormal(0, 0.5, 3), rng.uniform(0.4, 0.8, 3)
     stories = Stories(overlap=[0.5, 0.8, 1.0][seed % 3])
-    fleet = Sources(*columns, topics=["a", "a", "ab"[seed % 2]])
+    return Sources(*columns, topics=["a", "a", "ab"[seed % 2]]), stories
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_above_the_optimum_and_below_what_ignores_duplicates(seed):
+    fleet, stories = three_sources(seed)
     bound, best = stories_bound(fleet, 1, stories).bound, optimum(fleet, stories)
     assert best * (1 - 1e-9) <= bound < 1.15 * best
     assert bound <= relaxed_bound(fleet, 1) * (1 + 1e-9)
+
+
+def test_the_policy_is_near_the_optimum():
+    fleet, stories = three_sources(5)
+    asked = {"sources": fleet, "budget": 1, "arrivals": stories, "observed": False}
+    runs = {"steps": 500, "warmup": 20, "seeds": 10}
+    rewards = (evaluate(a, asked, **runs).reward for a in ("whittle", "whittle-stories"))
+    ignoring, found = (reward / optimum(fleet, stories) for reward in rewards)
+    assert ignoring.mean() < 0.85
+    assert abs(found.mean() - 1.0) < 3.0 * found.std(ddof=1) / np.sqrt(10)
 
 
 def test_where_nothing_is_shared_it_is_the_relaxed_bound():

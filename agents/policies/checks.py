@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from agents.policies.base import Environment, ObservationView, State, graded, needs
 from agents.policies.index import Whittle
-from agents.policies.knapsack import best_actions
+from agents.policies.knapsack import best_first
 from agents.theory.arm import PerFleet
 from agents.theory.checks import conditional_arm, look_arm
 from agents.theory.multiplier import BudgetMultiplier
@@ -95,8 +95,7 @@ class WhittleLooks(Whittle):
             cost = np.empty((2, *look.shape))
             cost[0], cost[1] = view.sources.cost, self.task.look_cost
             cost = np.concatenate(cost, axis=-1)
-            is_best = best_actions(self.task, view, both * cost, cost)
-            priority = np.where(is_best, priority, priority - 1.0)
+            priority = best_first(self.task, view, priority, cost)
         return priority.reshape(view.batch, 2, self.task.n), state
 
     def _budget_multiplier(self) -> BudgetMultiplier:

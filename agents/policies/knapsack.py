@@ -59,23 +59,23 @@ class WhittleKnapsack(Whittle):
         cost = np.atleast_2d(view.sources.cost)
         if self.task.budget_rule == "average" or cost.min() == cost.max():
             return priority
-        exact = priority.astype(np.float64)
-        worth = cost * exact / (1.0 - exact)  # γC, in units of the largest index
-        is_best = best_actions(self.task, view, worth, np.ascontiguousarray(cost))
-        return np.where(is_best, priority, priority - 1.0)
+        return best_first(self.task, view, priority, np.ascontiguousarray(cost))
 
 
-def best_actions(
-    task: Task, view: ObservationView, worth: FloatArray, cost: FloatArray
-) -> BoolArray:
-    """Return the affordable crawls, and looks, of the largest total worth, as `best_sets` does.
+def best_first(
+    task: Task, view: ObservationView, priority: NDArray[Any], cost: FloatArray
+) -> NDArray[Any]:
+    """Return priorities by which the affordable set of the largest Σ γC comes first: those of the
+    other actions are less by 1.
 
     Arguments:
         task: the task, whose crawl delays and hosts limit crawls.
         view: the observations.
-        worth: of the crawls, (B, N), or of crawls and then looks, (B, 2N).
+        priority: of crawls, (B, N), or of crawls and then looks, (B, 2N), as `graded` returns them.
         cost: of these actions, (B or 1, N or 2N).
     """
+    exact = priority.astype(np.float64)
+    worth = cost * exact / (1.0 - exact)  # γC, in units of the largest index
     may = np.ones(worth.shape, dtype=bool)
     if view.shows("available"):
         may[:, : task.n] = view["available"] > 0
@@ -83,7 +83,8 @@ def best_actions(
     if task.hosts is not None:  # a look counts as on a host of its own
         crawled = task.hosts.host_of
         host_of = np.append(crawled, crawled.max() + 1 + np.arange(worth.shape[1] - task.n))
-    return best_sets(worth, cost, task.budget, may, host_of, task.per_host)
+    is_best = best_sets(worth, cost, task.budget, may, host_of, task.per_host)
+    return np.where(is_best, priority, priority - 1.0)
 
 
 def best_sets(

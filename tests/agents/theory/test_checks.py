@@ -213,6 +213,19 @@ def test_looks_are_near_the_exact_optimum_and_the_bound_above_it(seed):
     assert 0.96 * best < found.mean() < 1.01 * best + 3.0 * error
 
 
+@pytest.mark.parametrize(
+    "more",
+    [{"hosts": list("aabb")}, {"crawl_delay": [2.0, 0.0, 3.0, 0.0]}],
+    ids=["hosts", "delays"],
+)
+def test_looks_pay_where_crawls_are_limited(more):
+    columns = [0.5, 0.4, 0.3, 0.2], [1.0, 2.0, 1.0, 3.0], [0.3, 0.5, 0.2, 0.4]
+    asked = {"sources": Sources(*columns, **more), "budget": 2.2, "look_cost": 0.15}
+    runs = {"steps": 400, "warmup": 20, "seeds": 6}
+    plain, looks = (evaluate(a, asked, **runs).reward for a in ("whittle", "whittle-looks"))
+    assert (looks > 1.02 * plain).all()
+
+
 def test_looks_pay():
     asked = {**SPARSE, "look_cost": 0.1}
     runs = {"steps": 300, "warmup": 80, "seeds": 4}
@@ -238,5 +251,8 @@ def test_without_looks_or_a_deadline_they_are_whittle(agent):
 def test_they_say_what_they_must_observe():
     with pytest.raises(ValueError, match="needs the feature seen"):
         make("whittle-looks", Task(look_cost=0.1))
+    delayed = Sources([1.0, 1.0], 1.0, 0.5, crawl_delay=2.0)
+    with pytest.raises(ValueError, match="needs the feature available"):
+        make("whittle-looks", Task(delayed, 1.2, look_cost=0.1, features=("value", "seen")))
     with pytest.raises(ValueError, match="needs the feature age"):
         make("whittle-conditional", Task(unchanged_cost=0.1, observed=False))

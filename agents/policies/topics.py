@@ -13,17 +13,19 @@ from crawl_env import DiminishingReturns
 from crawl_env.compiled import compiled
 from crawl_env.numerics import FloatArray, IntArray
 
-_WEIGHT = 0.75  # of the reward now, against the index
+_DECAY = 2.0  # of the weight of the index with x/B, found on random fleets
 
 
 class GreedyTopics(Whittle):
-    """Crawls the source of largest marginal reward^.75 · index^.25, one after the other.
+    """Crawls the source of largest Δ·(γ/x)^w, one after the other.
 
-    The marginal reward of a source is what the payoff `DiminishingReturns` pays for it beside the
+    The marginal reward Δ of a source is what the payoff `DiminishingReturns` pays for it beside the
     sources that were selected before it in the same step, Be^(−Y/B)(1 − e^(−x/B)) per unit of cost,
     where x is its value or belief and Y that of the sources of its topic which were selected. The
-    Whittle index, which ignores the topics, says what it is worth later. Without that payoff, and
-    under `budget_rule="average"`, it is `Whittle`.
+    Whittle index γ ignores the topics, and deducts from x what later crawls would collect of it.
+    Its weight w = e^(−2x/B) is 1 where the payoff is nearly linear, so that the policy tends to
+    `Whittle` as B grows, and 0 where a crawl of the source alone pays nearly B, whenever it takes
+    place. Without that payoff, and under `budget_rule="average"`, it is `Whittle`.
     """
 
     name = "greedy-topics"
@@ -89,8 +91,12 @@ def _greedy(
     alone = np.empty(n)  # the score of each source if nothing of its topic is selected before it
     for b in range(len(value)):
         for i in range(n):
-            worth = -limit * np.expm1(-value[b, i] / limit) * success[b, i] / cost[b, i]
-            alone[i] = worth**_WEIGHT * index[b, i] ** (1.0 - _WEIGHT)
+            alone[i] = 0.0
+            x, each = value[b, i], success[b, i] / cost[b, i]
+            if x * each > 0.0 and index[b, i] > 0.0:
+                weight = np.exp(-_DECAY * x / limit)
+                worth = -limit * np.expm1(-x / limit) * each
+                alone[i] = worth * (index[b, i] / (x * each)) ** weight
         rest = np.ones(topic.max() + 1)  # the part of it that the selection of a topic leaves
         budget_left = budget * (1.0 + 1e-12)
         for k in range(n):
@@ -104,4 +110,4 @@ def _greedy(
                 break
             out[b, best] = 1.0 - k / (n + 1.0)
             budget_left -= cost[b, best]
-            rest[topic[best]] *= np.exp(-_WEIGHT * value[b, best] * success[b, best] / limit)
+            rest[topic[best]] *= np.exp(-value[b, best] * success[b, best] / limit)

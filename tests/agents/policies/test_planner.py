@@ -29,7 +29,7 @@ def test_the_simulation_is_the_environment():
         np.testing.assert_allclose(other, np.repeat(reward, 2), rtol=1e-6)
 
 
-@pytest.mark.parametrize("payoff", [Deadline(6), DiminishingReturns(3.0)])
+@pytest.mark.parametrize("payoff", [Deadline(6), DiminishingReturns(0.5)])
 def test_it_improves_its_base(payoff):
     fleet = Sources.random(10, 1, "sparse")
     fleet = Sources(**{**fleet.describe(), "topics": ["a", "b"] * 5})

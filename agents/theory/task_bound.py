@@ -126,7 +126,8 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     engine, another payoff or cheaper crawls as well, it is the bound if all content is observed for
     nothing: it holds, and is loose. If crawls that find nothing cost less, it is that of the arms
     in `agents.theory.checks` where nothing is known of content before a crawl, without failures,
-    capacities, delays and hosts.
+    capacities, delays and hosts; where some content is observed or signalled, it is the bound if
+    all of it is observed.
 
     Returns floats for a fleet, arrays (B,) for a batch.
 
@@ -151,8 +152,10 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     fleet = task.sources if sources is None else sources
     if task.look_cost is not None:
         return _with_looks(task, task.look_cost, fleet)
-    if task.unchanged_cost is not None and not information(task).is_informed:
-        return _with_unchanged(task, fleet)
+    if task.unchanged_cost is not None:
+        if not information(task).is_informed:
+            return _with_unchanged(task, fleet)
+        task = _all_observed(task)
     if isinstance(task.payoff, Deadline) and not information(task).is_informed:
         return _of_each(fleet, _with_deadline, task, task.payoff.steps)
     if isinstance(task.arrivals, Stories) and _is_shared(task) and task.payoff is None:
@@ -187,9 +190,7 @@ def _of_each(fleet: Sources, bound: Callable[..., Bound], *arguments: Any) -> Bo
 
 
 def _with_looks(task: Task, cost: float, fleet: Sources) -> Bound:
-    with warnings.catch_warnings():  # that what crawls leave of the budget is lost
-        warnings.simplefilter("ignore")
-        observed_task = task.replaced(look_cost=None, unchanged_cost=None, observed=True)
+    observed_task = _all_observed(task)
     more = task.unchanged_cost is not None or task.payoff is not None or task.engine is not None
     if more or information(observed_task) is not Information.OBSERVED:
         return task_bound(observed_task, fleet)
@@ -201,6 +202,14 @@ def _with_looks(task: Task, cost: float, fleet: Sources) -> Bound:
         return Bound(*solution, "looks")
 
     return _of_each(fleet, bound)
+
+
+def _all_observed(task: Task) -> Task:
+    """Return the task in which all content is observed for nothing. Nobody there looks, or crawls
+    what is empty."""
+    with warnings.catch_warnings():  # that what crawls leave of the budget is lost
+        warnings.simplefilter("ignore")
+        return task.replaced(look_cost=None, unchanged_cost=None, observed=True)
 
 
 def _with_unchanged(task: Task, fleet: Sources) -> Bound:

@@ -90,6 +90,11 @@ def test_the_bound_of_conditional_crawls_is_attained_on_average():
     assert plain.bound < 0.9 * bound
     same = task_bound(Task(**{**asked, "unchanged_cost": 1.0}))
     assert same.bound == pytest.approx(plain.bound, rel=1e-9)
+    seen = task_bound(Task(SPARSE["sources"], 2, arrivals="poisson", budget_rule="average"))
+    some = {**asked, "observed": np.arange(40) == 0}
+    for more in (some, {**asked, "signals": {"recall": 0.1, "precision": 0.5}}):
+        assert task_bound(Task(**more)) == seen
+        assert task_bound(Task(**more)).bound > bound
 
 
 CAP = 20  # steps after which a source finds no more

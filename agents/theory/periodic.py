@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.theory.multiplier import payable
+from agents.theory.multiplier import spendable
 from agents.theory.price import Tangent, least_dual, least_of_sum
 from agents.theory.renewal import simplified
 from crawl_env import Arrivals, Sources, Task, Trace
@@ -65,9 +65,9 @@ def periodic_relaxation(sources: Sources, inflow: FloatArray, budget: float) -> 
     y − λC that crawls of source i at any times of day can have.
 
     No policy earns more in the long run that does not observe the content and whose crawls cost M
-    on average at each time of day. Failures and capacities count as in
-    `agents.theory.renewal.simplified`; crawl delays and hosts do not, and can only lower what is
-    earned. It takes half a second for 60 sources and a day of 24 steps.
+    on average at each time of day. Failures count as higher costs; capacities, crawl delays and
+    hosts do not count, and can only lower what is earned. It takes half a second for 60 sources and
+    a day of 24 steps.
 
     Arguments:
         sources: a fleet, (N,).
@@ -78,7 +78,7 @@ def periodic_relaxation(sources: Sources, inflow: FloatArray, budget: float) -> 
     >>> round(periodic_relaxation(fleet, fleet.inflow[:, None], 2.0).bound, 5)
     338.05394
     """
-    sources = simplified(sources)
+    sources = simplified(sources.replaced(capacity=np.inf))
     days = inflow.shape[1]
     rate, crawls, potential = np.empty(len(sources)), np.empty(inflow.shape), np.empty(inflow.shape)
 
@@ -104,8 +104,8 @@ def periodic_bound(task: Task) -> float:
     """Return the relaxed bound of a task whose rates have a daily cycle, or none: utility / step
     that no policy exceeds in the long run which knows the cycle, but not the content.
 
-    Under `budget_rule="step"`. Sources that cost more than the budget are left out, and delays and
-    hosts ignored; see `periodic_relaxation`.
+    Under `budget_rule="step"`. Sources that cost more than the budget are left out, and capacities,
+    delays and hosts ignored; see `periodic_relaxation`.
 
     Raises:
         ValueError: content is observed or sends signals; the budget holds on average; rates change
@@ -125,7 +125,7 @@ def periodic_bound(task: Task) -> float:
             "the bound of a daily cycle holds for budget_rule='step'; with the budget on average, "
             "what is saved at one time of day can be spent at another"
         )
-    fleet, budget = payable(task.sources, task)
+    fleet, budget = spendable(task.sources, task)
     inflow = daily_inflow(task, fleet)
     if inflow is None:
         raise ValueError("a day is no whole number of periods; use another period of the fleet")

@@ -108,6 +108,14 @@ def test_the_best_cycle_is_that_of_value_iteration(seed, days):
         np.testing.assert_allclose(potential[0], best, atol=1e-9)
 
 
+def test_what_stays_at_a_source_is_no_more_than_without_a_capacity():
+    cycle = DailyCycle(amplitude=0.9, day=6, phase=[0.0, 2.5])
+    plain = posed(2, [], arrivals=Arrivals(rate=cycle, sampler="items"))
+    capped = {**plain, "sources": plain["sources"].replaced(capacity=20)}
+    assert periodic_bound(Task(**capped)) == periodic_bound(Task(**plain))
+    assert task_bound(Task(**capped)) == task_bound(Task(**plain))
+
+
 def test_a_day_of_one_step_is_the_stationary_problem():
     fleet = Sources.random(30, seed=0)
     fleet = fleet.replaced(cost=np.tile([1.0, 2.0, 0.5], 10))

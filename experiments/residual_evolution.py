@@ -11,6 +11,7 @@ import numpy as np
 
 from agents.evaluation import statistics
 from agents.evaluation.benchmark import play
+from agents.evaluation.rollout import AgentLike
 from agents.evaluation.statistics import Estimate
 from agents.learning import ResidualEvolution
 from agents.learning.fleet.residual import ResidualEvolutionSettings
@@ -61,8 +62,8 @@ def jobs(study: Any) -> list[Job]:
 
 
 def measured(job: Job) -> Result:
-    """Train a residual; return what it collects in the test runs of the task, and beside it the
-    recorded rewards of the base and of another policy there."""
+    """Train a residual; return what it collects in the test runs of the task, what its base
+    collects, and the recorded rewards of another policy there."""
     task, training = named(job["columns"]["task"]), TRAININGS[job["columns"]["task"]]
     features = tuple(name for name in task.features if name not in _NOT_USED)
     arguments = {**task.arguments_of("train", 0), "features": features, "horizon": None}
@@ -76,14 +77,15 @@ def measured(job: Job) -> Result:
         seed=job["columns"]["training"],
     ).learn(job["steps"])
     seconds = process_time() - began
-    rewards = {reference.policy: reference.rewards for reference in task.references.values()}
+
+    def rewards(agent: AgentLike) -> list[float]:
+        return [play(agent, task, run, features=features)["reward"] for run in range(task.seeds)]
+
+    recorded = {reference.policy: reference.rewards for reference in task.references.values()}
     return {
-        "reward": [
-            play(agent.policy_for, task, run, features=features)["reward"]
-            for run in range(task.seeds)
-        ],
-        "base_reward": list(rewards[training.base]),
-        "beside_reward": list(rewards[training.beside]),
+        "reward": rewards(agent.policy_for),
+        "base_reward": rewards(training.base),
+        "beside_reward": list(recorded[training.beside]),
         "source_steps": agent.steps * env.num_envs * env.task.n,
         "seconds": seconds,
     }

@@ -214,6 +214,9 @@ class ObservedArm:
         scale = sources.ceiling[is_informed] * decay / few
         cost = np.broadcast_to(sources.cost, shape)[is_informed]
         inflow = np.broadcast_to(sources.inflow, shape)[is_informed]
+        # What is left after the shortest steps is part of what the source earns.
+        short = scale * (few / decay) * -np.expm1(-decay)
+        scale = np.where(longer < 1.0, scale * (inflow / short), scale)
         self._cell, self._arm = np.flatnonzero(is_informed), which
         self._index = _rows([arm.break_even for arm in arms])
         self._reward = _rows([arm.reward for arm in arms])

@@ -375,3 +375,6 @@ def test_the_fastest_decay(items, decay):
             error = Z_LIMIT * earned.std() / np.sqrt(steps)
             found = arm.net_reward(np.array([charge]))[0]
             assert abs(found - earned.mean()) < error + 0.002 * mean
+        # All that comes is crawled for nothing.
+        free = arm.net_reward(np.zeros(1))[0]
+        assert free == pytest.approx(sources.inflow[0], rel=1e-9, abs=0.0)

@@ -13,7 +13,7 @@ from agents.policies.base import Environment, ObservationView, State, graded, ne
 from agents.policies.index import Whittle
 from agents.policies.knapsack import best_first
 from agents.theory.arm import PerFleet
-from agents.theory.checks import conditional_arm, look_arm
+from agents.theory.checks import conditional_arm, is_saved, look_arm
 from agents.theory.multiplier import BudgetMultiplier
 from agents.theory.task_bound import task_bound
 from crawl_env import Sources, task_of
@@ -25,7 +25,8 @@ class WhittleConditional(Whittle):
     age, of `agents.theory.checks`.
 
     It is `Whittle` at observed sources, where it is known whether there is something, and where all
-    crawls cost the same (no `unchanged_cost`).
+    crawls cost the same: without `unchanged_cost`, or where the budget of a step covers no crawl
+    after one that found nothing.
 
     Raises:
         ValueError: crawls that find nothing cost less, and `age` is not observed; or as for
@@ -50,7 +51,8 @@ class WhittleConditional(Whittle):
         if not self._is_cheaper:
             return index
         index_of_check = self._arm_of(view.sources).index_at_age(view["age"])
-        return np.where(self.task.observed, index, index_of_check)
+        is_cheaper = is_saved(self.task, view.sources) & ~self.task.observed
+        return np.where(is_cheaper, index_of_check, index)
 
     def _budget_multiplier(self) -> BudgetMultiplier:
         if not self._is_cheaper or self.task.observed.any():

@@ -27,6 +27,7 @@ from agents.theory.closed_form import ClosedForm
 from agents.theory.price import first_where
 from crawl_env import Sources, Task
 from crawl_env.numerics import BoolArray, FloatArray
+from crawl_env.simulation.selection import affordable
 
 _SLOWEST = 1e-12  # items / step of a source without arrivals, which earns nothing
 _FULL = 45.0  # time constants after which nothing grows any more
@@ -107,6 +108,15 @@ def conditional_arm(task: Task, sources: Sources) -> CheckedArm:
     """Return the arms of a task in which crawls that find nothing cost `unchanged_cost`."""
     assert task.unchanged_cost is not None
     return CheckedArm(sources, task.unchanged_cost, sources.cost - task.unchanged_cost)
+
+
+def is_saved(task: Task, sources: Sources) -> BoolArray:
+    """Return whether what a crawl that finds nothing saves can be spent, (..., 1): not if the rest
+    of the step's budget covers no other crawl, so that it does not matter what a crawl costs."""
+    if task.unchanged_cost is None or task.budget_rule == "average":
+        return np.array([task.unchanged_cost is not None])
+    rest = task.budget - task.unchanged_cost
+    return np.asarray(affordable(sources.cost, rest).any(axis=-1, keepdims=True))
 
 
 def look_arm(task: Task, sources: Sources) -> CheckedArm:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.theory.arm import Information, information, item_utility, utility_of
-from agents.theory.checks import conditional_arm
+from agents.theory.checks import conditional_arm, is_saved
 from agents.theory.deadline import deadline_bound
 from agents.theory.looks import looks_relaxation
 from agents.theory.observed import ObservedArm
@@ -127,7 +127,8 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     nothing: it holds, and is loose. If crawls that find nothing cost less, it is that of the arms
     in `agents.theory.checks` where nothing is known of content before a crawl, without failures,
     capacities, delays and hosts; where some content is observed or signalled, it is the bound if
-    all of it is observed.
+    all of it is observed. Where the budget of a step covers no crawl after one that found nothing,
+    it is the bound of crawls that all cost the same.
 
     Returns floats for a fleet, arrays (B,) for a batch.
 
@@ -152,7 +153,7 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     fleet = task.sources if sources is None else sources
     if task.look_cost is not None:
         return _with_looks(task, task.look_cost, fleet)
-    if task.unchanged_cost is not None:
+    if is_saved(task, fleet).any():
         if not information(task).is_informed:
             return _with_unchanged(task, fleet)
         task = _all_observed(task)

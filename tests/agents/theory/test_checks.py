@@ -97,6 +97,24 @@ def test_the_bound_of_conditional_crawls_is_attained_on_average():
         assert task_bound(Task(**more)).bound > bound
 
 
+@pytest.mark.filterwarnings("ignore:budget is")
+def test_what_is_saved_is_lost_where_no_other_crawl_follows():
+    fleet = SPARSE["sources"]
+    asked = {"sources": fleet, "budget": 1.09, "unchanged_cost": 0.1, "observed": False}
+    plain = {**asked, "unchanged_cost": None, "arrivals": "poisson"}
+    one, two = (task_bound(Task(**{**asked, "budget": budget})) for budget in (1.09, 1.1))
+    assert one == task_bound(Task(**plain))
+    assert two.bound > 1.1 * one.bound
+    steps = {"steps": 200, "seeds": 2}
+    found = evaluate("whittle-conditional", asked, **steps)
+    assert (found.reward == evaluate("whittle", asked, **steps).reward).all()
+    # A batch, in one fleet of which the budget covers two crawls.
+    task, cheap = Task(**asked), fleet.replaced(cost=0.5)
+    both = task_bound(task, Sources.stack([fleet, cheap]))
+    assert both.bound[1] == pytest.approx(task_bound(task, cheap).bound)
+    assert both.bound[0] >= one.bound
+
+
 CAP = 20  # steps after which a source finds no more
 
 

@@ -138,6 +138,9 @@ def looks_relaxation(
 
     guess = float(relaxation(fleet, budget).multiplier)
     minimum = least_dual(tangent, budget, top, guess, _GAP)
+    published = float(fleet.inflow.sum())
+    if minimum.value >= published:  # at λ > 0 the grid is coarse where content hardly decays
+        return Relaxation(published, 0.0)
     return Relaxation(float(minimum.value), float(minimum.multiplier))
 
 

@@ -49,7 +49,7 @@ def optimal_reward(
     Raises:
         ValueError: the fleet needs more than `max_states` joint states; use `relaxed_bound`. Or
             crawls can fail where crawl delays hold: the state would need the last attempts too; or
-        they can fail and there is a payoff, which is not that of the mean.
+            they can fail and there is a payoff, which is not that of the mean.
         RuntimeError: value iteration did not converge.
 
     >>> round(optimal_reward(Sources.preset("table1"), 2), 6)

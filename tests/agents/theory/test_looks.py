@@ -117,6 +117,12 @@ def test_the_bound_of_a_task_with_looks():
         assert task_bound(Task(**asked, **more)) == task_bound(Task(**seen))
 
 
+def test_nothing_more_is_collected_than_is_published():
+    slow = Sources([0.07, 200.0], [30.0, 0.02], [3e-6, 0.04])
+    bound = looks_relaxation(slow, 1, np.full(2, 0.5), Exponential())
+    assert bound.bound == pytest.approx(slow.inflow.sum(), rel=1e-12)
+
+
 def test_sources_in_which_nothing_pays():
     silent = Sources(np.zeros(2), 1.0, 0.1)
     assert looks_relaxation(silent, 1, np.full(2, 0.1), Exponential()) == (0.0, 0.0)

@@ -330,7 +330,8 @@ class Feed:
 
     def set_state(self, state: NDArray[Any]) -> None:
         """Restore a state returned by `get_state`, possibly of a feed with other sources."""
-        self._state[...] = state
+        if self._state.size > 0:
+            self._state[...] = state
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._arrivals, self._sources, self._num_envs, self._state

@@ -417,6 +417,24 @@ class World(Written):
             "harvested": None if self.harvested is None else self.harvested.copy(),
         }
 
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise ValueError unless a state has all that this world needs to continue from it."""
+        parts = {
+            "items": self._stock.count,
+            "store": isinstance(self._stock, ItemStock) or None,
+            "stories": isinstance(self._stock, StoryStock) or None,
+            "pings": self._pings,
+            "harvested": self.harvested,
+            "queue": self.queue,
+        }
+        lacks = any(part is not None and state.get(name) is None for name, part in parts.items())
+        feed = self._feed.get_state()
+        if lacks or (feed.size > 0 and feed.shape != state["feed"].shape):
+            raise ValueError(
+                "the state is of an environment with other arrivals, features or options; restore "
+                "it in one of the same task, which gym.make(env.spec) makes"
+            )
+
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore a state returned by `get_state`."""
         self._stock.set_state(state)

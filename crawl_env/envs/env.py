@@ -379,7 +379,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
 
         Raises:
             ValueError: `seed` is given and arrivals are a log, whose future no seed changes; or it
-                is no state, or one of other sources or of parallel environments.
+                is no state, or one of other sources or of parallel environments, or lacks what this
+                task needs, such as the state of changing rates.
 
         >>> env = gym.make("EphemeralCrawl-v0", arrivals="poisson").unwrapped
         >>> _ = env.reset(seed=0)

@@ -377,8 +377,9 @@ class Simulation(Written):
         """Restore a state returned by `get_state`.
 
         Raises:
-            ValueError: it is one of other sources.
+            ValueError: it is one of other sources, or lacks what this task needs.
         """
+        self.world.check_state(state["world"])
         if state["sources"] is not self.world.sources:
             if self.task.draw is None and state["sources"] != self.task.sources:
                 raise ValueError(

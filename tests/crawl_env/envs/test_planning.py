@@ -80,3 +80,31 @@ def test_what_is_no_state_of_these_sources_is_refused():
     with pytest.raises(ValueError, match="of an environment with other sources"):
         CrawlEnv("recovering-4").set_state(env.get_state())
     assert CrawlEnv(budget=2).set_state(env.get_state()).shape == (4, 1)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"arrivals": "poisson-drift"},
+        {"arrivals": "poisson-items", "features": ("items",)},  # these were NaN
+        {"arrivals": "poisson-items", "features": ("crawled", "harvest_number")},
+    ],
+)
+def test_a_state_that_lacks_what_a_task_needs_is_refused(task):
+    log = ItemLog(["1", "2", "3"], [0, 1, 2], [0.5, 1.5, 2.5], [1, 1, 1], start=0, end=3)
+    for arrivals in ("poisson", Trace(log)):
+        env, other = CrawlEnv(FLEET, arrivals=arrivals), CrawlEnv(FLEET, **task)
+        env.reset(seed=0)
+        other.reset(seed=1)
+        value = other.world.value.copy()
+        with pytest.raises(ValueError, match="of an environment with other arrivals, features"):
+            other.set_state(env.get_state(), seed=1)
+        assert np.array_equal(other.world.value, value)  # nothing was changed
+
+
+def test_a_simulator_may_know_less_than_the_state_tells():
+    env = CrawlEnv(FLEET, arrivals="poisson-drift-items", features=("value", "items"))
+    env.reset(seed=0)
+    simulator = CrawlEnv(FLEET, arrivals="poisson-items")
+    simulator.set_state(env.get_state(), seed=1)
+    assert np.array_equal(simulator.world.value, env.world.value)

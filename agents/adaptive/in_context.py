@@ -67,6 +67,7 @@ from agents.policies.base import (
     graded,
     needs,
 )
+from agents.policies.deadline import DeadlineAssignment
 from agents.policies.stories import stories_of
 from agents.policies.topics import greedy_priority
 from agents.theory.checks import CheckedArm
@@ -76,6 +77,7 @@ from crawl_env.errors import check_positive
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.simulation.observation import SUMMED
 
+_TOLD = ("mean_utility", "decay_rate")
 _PER_TOUR = 4  # how often all sources are inferred anew
 _PRIOR_ITEMS = 2.0  # of a source's rate, of the mean of the fleet, beside that of its topic
 # Looks are valued at this part of the estimated rate, which is too high where looks are frequent.
@@ -135,9 +137,11 @@ class InContext(Agent):
     The payoff and the actions of the task are known, and heeded as the policies do that are told
     the parameters:
 
-    - Under a `Deadline`, with the features `steps_left`, `mean_utility` and `decay_rate`, the index
-      is multiplied by what will be left of the content then, as in `WhittleDeadline`. Decay rates
-      that are inferred are too inexact for this.
+    - Under a `Deadline`, with the features `steps_left`, `mean_utility` and `decay_rate`, it is
+      `DeadlineAssignment` at the inferred rates, if no content is observed or signalled, costs are
+      equal, the budget is for every step, and nothing of the above or below is inferred. Otherwise
+      the index is multiplied by what will be left of the content then, as in `WhittleDeadline`.
+      Decay rates that are inferred are too inexact for this.
     - Under `DiminishingReturns` and a budget for every step, with the feature `topic`, sources are
       selected one after the other by the content expected and the index, as in `GreedyTopics`.
     - Where sources can be looked at, with the features `seen` and `shown` and a budget for every
@@ -213,7 +217,7 @@ class InContext(Agent):
         self.shows = Shows(
             float("items" in features and not self.looks),
             float(set(SUMMED) <= features and not self.looks),
-            float({"mean_utility", "decay_rate"} <= features and not self.looks),
+            float(set(_TOLD) <= features and not self.looks),
         )
         self.deadline = ends and self.shows.told > 0.0
         self.cyclic = self.shows.sums > 0.0 and "items" in features and "pings" not in features
@@ -221,6 +225,12 @@ class InContext(Agent):
         topics = task.sources.topic_of
         shows_topics = {"topic", "items"} <= features and "pings" not in features
         shared = shows_topics and not self.looks and topics.max() + 1 < task.n
+        self.assignment: DeadlineAssignment | None = None
+        signalled = task.observed.any() or "pings" in features
+        inferred = signalled or shared or self.cyclic or task.engine is not None
+        if self.deadline and each_step and np.ptp(task.sources.cost) == 0 and not inferred:
+            told = task_of_estimates(task, "poisson", ("value", "steps_left"))
+            self.assignment = DeadlineAssignment(told.replaced(payoff=task.payoff))
         self.topics: RegimeFilter | None = None
         if shared:
             lasting = ((ratio, max(2.0, tours * self.tour)) for ratio, tours in _LAWS)
@@ -292,13 +302,24 @@ class InContext(Agent):
         if self.limit is not None:
             success, limit = answers.probability() if answers else 1.0, self.limit
             content = self._content(view, memory)
-            topic = self.task.sources.topic_of
+            known = self.task.observed | (not self.shows.told)
+            item = np.where(known, 0.0, view["mean_utility"] if self.shows.told else 0.0)
             return greedy_priority(
-                content, index, np.asarray(success), cost, topic, limit, self.task.budget
-            ), after
+                content, item, index * memory.fleet[:, :1], np.asarray(success), cost,
+                self.task.sources.topic_of, limit, self.task.budget,
+            ), after  # fmt: skip
         if self.looks:
             both = np.concatenate([index, self._look_index(memory, cost)], axis=-1)
             return graded(both, level).reshape(view.batch, 2, self.task.n), after
+        if self.assignment is not None:
+            left, utility, decay = (view[name] for name in ("steps_left", *_TOLD))
+            growth = self._growth(memory) * (answers.probability() if answers else 1.0)
+            rate = growth * memory.fleet[:, :1] * self._flow(memory)[0] / self.known.period
+            rate = np.maximum(rate / np.maximum(utility, LEAST), LEAST)
+            content = growth * self._content(view, memory)
+            told = np.broadcast_arrays(content, left, rate, utility, decay, cost)
+            told_view = ObservationView(np.stack(told, axis=-1), self.assignment.task)
+            return self.assignment.priority(told_view), after
         if self.stories is not None:
             rate = self._rates(memory)[1] / (self.tour * self.known.period)
             observed = memory.age, *(view[name] for name in ("crawled", "items", "known"))

@@ -306,9 +306,9 @@ def _open() -> Iterator[BenchmarkTask]:
         best="greedy-topics",
         errata=(
             "The recorded rewards of `greedy-topics`, which score 1, were measured when this "
-            "policy gave the Whittle index the same weight whatever a source holds. With the "
-            "weights that it has now it collects 179.26 instead of 176.95 on average over the "
-            "20 test runs, a score of 1.024 (no record is kept).",
+            "policy gave the Whittle index the same weight whatever a source holds, and took the "
+            "expected content for certain. It now collects 179.28 instead of 176.95 on average "
+            "over the 20 test runs, a score of 1.024 (no record is kept).",
         ),
     )
     yield task(

@@ -11,7 +11,7 @@ from agents.adaptive.network import WEIGHTS, Network, read_network, shipped
 from agents.evaluation import statistics
 from agents.inference.history import GAP, F
 from agents.inference.history import SUMS as SUMS_KEPT
-from crawl_env import CrawlVectorEnv, Deadline, Sources, Task
+from crawl_env import CrawlVectorEnv, Deadline, DiminishingReturns, Sources, Task
 from crawl_env.benchmark import named
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.simulation.observation import POWERS_OF_TIME, SUMMED
@@ -385,17 +385,43 @@ def test_mean_rates_are_corrected_for_the_regimes_before_the_crawls():
         assert (np.abs(after.excess) <= 0.82 * gap).all()
 
 
-def test_content_counts_for_what_will_be_left_of_it_at_the_deadline():
-    fleet = Sources.random(N, 3, "sparse")
+def test_sources_are_assigned_to_the_steps_before_a_deadline():
+    """It collects more than an index policy that is told the rates."""
+    task = named("Deadline60").arguments_of("validation", 0)
+    names = ["in-context", "whittle-deadline"]
+    runs = agents.compare(names, task, steps=240, warmup=240, seeds=4)
+    mine, told = (run.reward for run in runs.values())
+    assert (mine > 1.02 * told).all()
+
+
+def test_content_counts_for_what_will_be_left_of_it_at_the_deadline_where_costs_differ():
+    fleet = Sources.random(N, 3, "sparse").replaced(cost=np.linspace(1.0, 2.0, N))
     features = (*HARVEST, "mean_utility", "decay_rate", "steps_left")
     env = CrawlVectorEnv(2, fleet, 3, observed=False, payoff=Deadline(7), features=features)
     agent, state, seen = InContext(env), None, env.reset(seed=0)[0]
     for _ in range(30):
         priority, state = agent.predict(seen, state)
         left = seen[..., features.index("steps_left")]
-        wanted = agent.index(ContextMemory(*state)) * np.exp(-fleet.decay_rate * left)
+        wanted = agent.index(ContextMemory(*state)) / fleet.cost * np.exp(-fleet.decay_rate * left)
         np.testing.assert_array_equal(priority.argsort(axis=-1), wanted.argsort(axis=-1))
         seen = env.step(priority)[0]
+
+
+@pytest.mark.parametrize("scale", [2.0**-10, 2.0**10])
+@pytest.mark.parametrize("payoff", [Deadline(6), DiminishingReturns(8.0)])
+def test_the_unit_of_utility_does_not_matter(payoff, scale):
+    fleet = Sources.random(N, 1)
+    fleet = Sources(**{**fleet.describe(), "topics": [str(i % 4) for i in range(N)]})
+    features = (*HARVEST, "mean_utility", "decay_rate", "steps_left", "topic")
+    rewards = []
+    for unit in (1.0, scale):
+        given = payoff
+        if isinstance(payoff, DiminishingReturns):
+            given = DiminishingReturns(payoff.limit * unit)
+        asked = {"sources": fleet.replaced(mean_utility=fleet.mean_utility * unit), "budget": 3}
+        task = {**asked, "observed": False, "payoff": given, "features": features}
+        rewards.append(agents.evaluate("in-context", task, steps=60, seeds=2).reward / unit)
+    np.testing.assert_allclose(*rewards, rtol=0.02)
 
 
 class Heedless(InContext):

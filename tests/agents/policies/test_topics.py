@@ -156,7 +156,18 @@ def test_greedy_ranks_as_whittle_where_the_payoff_is_linear(seed):
     assert np.array_equal(*ranks)
 
 
+def test_greedy_counts_with_the_chance_that_a_source_is_empty():
+    fleet = fleet_of(40, 5).replaced(arrival_rate=0.1, decay_rate=0.05)
+    payoff = DiminishingReturns(0.1 * relaxed_bound(fleet, 4) / 4)
+    task = {"sources": fleet, "budget": 4, "arrivals": "poisson", "payoff": payoff}
+    names = ["greedy-topics", "whittle"]
+    runs = compare(names, {**task, "observed": False}, steps=300, warmup=100, seeds=3)
+    assert runs["greedy-topics"].reward.mean() > 1.1 * runs["whittle"].reward.mean()
+
+
 def test_greedy_takes_the_second_source_from_another_topic():
     fleet = Sources(1.0, [3.0, 2.9, 1.0], 0.5, topics=["a", "a", "b"])
     agent = GreedyTopics(Task(fleet, 2, payoff=DiminishingReturns(1.0)))
     assert agent.predict(fleet.inflow[:, None])[0].argsort().tolist() == [1, 2, 0]
+    with refused("value of source 0", "finite"):
+        agent.predict(np.array([[np.nan], [1.0], [1.0]], dtype=np.float32))

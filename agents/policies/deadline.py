@@ -14,6 +14,7 @@ from agents.theory.arm import PerFleet
 from agents.theory.multiplier import BudgetMultiplier, Index
 from agents.theory.renewal import RenewalArm, renewal_arm, simplified
 from crawl_env import Deadline, Sources, Task, task_of
+from crawl_env.extras import missing
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import whole_budget
 
@@ -59,6 +60,7 @@ class DeadlineAssignment(WhittleDeadline):
     saved; those of γ ≥ λ* are crawled then.
 
     Raises:
+        ImportError: SciPy is not installed.
         ValueError: with a deadline and a budget for every step, costs differ; or as for
             `WhittleDeadline`.
     """
@@ -70,6 +72,11 @@ class DeadlineAssignment(WhittleDeadline):
         super().__init__(env, seed=seed)
         if self._steps > 1 and self._multiplier is None:
             self._room(self.task.sources)
+            try:
+                from scipy.optimize import linear_sum_assignment
+            except ImportError as error:
+                raise ImportError(missing("scipy", f"agent {self.name!r}")) from error
+            self._assign = linear_sum_assignment
 
     def priority(self, view: ObservationView) -> NDArray[Any]:
         if self._steps == 1:
@@ -78,14 +85,12 @@ class DeadlineAssignment(WhittleDeadline):
             index = self._batch_of(view.sources).index(view.value)
             priority = graded(index, self._multiplier(view.sources))
             return np.where(view["steps_left"] == 0, priority, np.float32(-1.0))
-        from scipy.optimize import linear_sum_assignment
-
         room = self._room(view.sources)
         out = graded(self.index_now(view), None) / 2  # of those not assigned to this step
         for b, remaining in enumerate(view["steps_left"][:, 0].astype(int)):
             alone = view.sources.fleet(b) if self.task.draw is not None else view.sources
             benefit = self._benefit(view.value[b], alone, remaining)
-            source, place = linear_sum_assignment(np.repeat(benefit.T, room, axis=1), maximize=True)
+            source, place = self._assign(np.repeat(benefit.T, room, axis=1), maximize=True)
             out[b, source[place < room]] += 0.5
         return out
 

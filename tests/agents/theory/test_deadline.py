@@ -1,6 +1,7 @@
 """Deadlines: the bound against dynamic programming, and the policies against both."""
 
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -126,3 +127,12 @@ def test_it_is_the_linear_program_of_all_intervals():
     most = np.append(np.ones(12), np.full(steps, budget))
     exact = -linprog(-worth, A_ub=limits, b_ub=most).fun / steps
     assert deadline_bound(fleet, budget, steps).bound == pytest.approx(exact, rel=1e-6)
+
+
+def test_what_needs_scipy_says_so_before_the_first_step(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    features = ("age", "crawled", "harvest", "mean_utility", "decay_rate", "steps_left", "value")
+    task = Task("table1", 2, observed=False, payoff=Deadline(4), features=features)
+    for agent in ("deadline-assignment", "in-context"):
+        with pytest.raises(ImportError, match="'deadline-assignment' needs the package 'scipy'"):
+            make(agent, task)

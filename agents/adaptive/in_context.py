@@ -302,8 +302,9 @@ class InContext(Agent):
         if self.limit is not None:
             success, limit = answers.probability() if answers else 1.0, self.limit
             content = self._content(view, memory)
-            known = self.task.observed | (not self.shows.told)
-            item = np.where(known, 0.0, view["mean_utility"] if self.shows.told else 0.0)
+            item = np.zeros(1)
+            if self.shows.told:
+                item = np.where(self.task.observed, 0.0, view["mean_utility"])
             return greedy_priority(
                 content, item, index * memory.fleet[:, :1], np.asarray(success), cost,
                 self.task.sources.topic_of, limit, self.task.budget,

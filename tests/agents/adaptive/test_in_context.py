@@ -407,21 +407,21 @@ def test_content_counts_for_what_will_be_left_of_it_at_the_deadline_where_costs_
         seen = env.step(priority)[0]
 
 
-@pytest.mark.parametrize("scale", [2.0**-10, 2.0**10])
-@pytest.mark.parametrize("payoff", [Deadline(6), DiminishingReturns(8.0)])
-def test_the_unit_of_utility_does_not_matter(payoff, scale):
-    fleet = Sources.random(N, 1)
-    fleet = Sources(**{**fleet.describe(), "topics": [str(i % 4) for i in range(N)]})
-    features = (*HARVEST, "mean_utility", "decay_rate", "steps_left", "topic")
-    rewards = []
-    for unit in (1.0, scale):
-        given = payoff
-        if isinstance(payoff, DiminishingReturns):
-            given = DiminishingReturns(payoff.limit * unit)
-        asked = {"sources": fleet.replaced(mean_utility=fleet.mean_utility * unit), "budget": 3}
-        task = {**asked, "observed": False, "payoff": given, "features": features}
-        rewards.append(agents.evaluate("in-context", task, steps=60, seeds=2).reward / unit)
-    np.testing.assert_allclose(*rewards, rtol=0.02)
+@pytest.mark.parametrize("told", [(), ("mean_utility", "decay_rate")])
+def test_the_unit_of_utility_does_not_matter(told):
+    fleet = Sources.random(40, 0)
+    fleet = Sources(**{**fleet.describe(), "topics": [str(i // 8) for i in range(40)]})
+    features = (*HARVEST, *told, "topic", "steps_left")
+    for limit in (float(fleet.content_at(10).mean()), None):
+        rewards = []
+        for unit in (1.0, 2.0**-14, 2.0**14):
+            payoff = Deadline(6) if limit is None else DiminishingReturns(limit * unit)
+            sources = fleet.replaced(mean_utility=fleet.mean_utility * unit)
+            task = {"sources": sources, "budget": 4, "arrivals": "poisson", "observed": False}
+            asked = {**task, "payoff": payoff, "features": features}
+            run = agents.evaluate("in-context", asked, steps=60, warmup=30, seeds=2)
+            rewards.append(run.reward.mean() / unit)
+        np.testing.assert_allclose(rewards, rewards[0], rtol=0.02)
 
 
 class Heedless(InContext):
